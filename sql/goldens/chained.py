@@ -28,6 +28,9 @@ same("SELECT count(*) AS n FROM (SELECT sum(i) AS s FROM range(5) r(i) HAVING co
 same("SELECT count(*) AS n FROM (SELECT sum(i) AS s FROM range(5) r(i) HAVING count(*) >= 0) t WHERE (SELECT min(i) FROM range(5) r(i)) > 2")
 same("SELECT count(*) AS n FROM (SELECT sum(i) AS s FROM range(5) r(i) HAVING count(*) >= 0) t WHERE (SELECT 3) > 2")
 
+f.note("Random conditions upon each other are two, where DuckDB keeps one: a quarter of the rows, within 8 standard deviations.")
+f.rows("SELECT CASE WHEN count(*) BETWEEN 4500 AND 5500 THEN 1 ELSE 0 END AS is_quarter FROM (SELECT i FROM range(20000) r(i) WHERE random() < 0.5) t WHERE random() < 0.5", [(1,)])
+
 f.note("Chains of OR.")
 same("SELECT count(*) AS n, sum(i) AS s FROM range(1000) r(i) WHERE " + " OR ".join(f"i % 7 = {k % 7} AND i > {k * 25}" for k in range(40)))
 same("SELECT count(*) AS n, sum(i) AS s FROM range(1000) r(i) WHERE " + " OR ".join(f"i = {k * 37 % 1100}" for k in range(300)))

@@ -39,12 +39,12 @@ fn merged(mut filter: Filter) -> Filter {
     filter
 }
 
-/// The conditions of both, each once.
+/// The conditions of both, each once. `random() < 0.5` is another condition each time.
 fn together(first: &Expr, second: &Expr) -> Expr {
     let mut known = HashSet::new();
     let all = split_conjunction(first).into_iter().chain(split_conjunction(second));
-    let all: Vec<Expr> = all.filter(|condition| known.insert(*condition)).cloned().collect();
-    conjunction(all).unwrap_or_else(|| first.clone())
+    let all = all.filter(|condition| condition.is_volatile() || known.insert(*condition));
+    conjunction(all.cloned()).unwrap_or_else(|| first.clone())
 }
 
 /// The conditions of a filter that go below its input, and those that stay above it; `None` if all go.
@@ -94,7 +94,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use datafusion::logical_expr::{LogicalPlanBuilder, table_scan};
-    use datafusion::prelude::{col, lit};
+    use datafusion::prelude::{col, lit, random};
 
     use arrow::datatypes::{DataType, Field, Schema};
 
@@ -152,5 +152,13 @@ mod tests {
         let one = merged(filter(plan));
         assert_eq!(one.predicate.to_string(), "t.v > Int64(1) AND t.v > Int64(2)");
         assert!(matches!(&*one.input, LogicalPlan::TableScan(_)));
+    }
+
+    #[test]
+    fn conditions_that_are_random_stay_as_many_as_they_are() {
+        let half = || random().lt(lit(0.5));
+        let plan = table().filter(half()).unwrap().filter(half()).unwrap().build().unwrap();
+        let one = merged(filter(plan));
+        assert_eq!(split_conjunction(&one.predicate), [&half(), &half()]);
     }
 }

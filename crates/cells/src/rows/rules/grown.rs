@@ -127,10 +127,13 @@ impl ExecutionPlan for GrownExec {
         _: &ConfigOptions,
     ) -> Result<FilterDescription> {
         let below = |at: usize| self.items.get(at).copied().unwrap_or(Size::COLUMN);
+        // Conditions are refused by their columns. Those that are not computed may be in others, which go below.
+        let is_computed = |at: &usize| below(*at).parts > Size::COLUMN.parts;
         let mut refused = HashSet::new();
         for filter in &filters {
             if size(filter, &|_| Size::COLUMN).stays_above(size(filter, &below)) {
-                refused.extend(collect_columns(filter).iter().map(Column::index));
+                let columns = collect_columns(filter);
+                refused.extend(columns.iter().map(Column::index).filter(is_computed));
             }
         }
         let others = (0..self.schema().fields().len()).filter(|at| !refused.contains(at)).collect();
@@ -147,7 +150,11 @@ mod tests {
     use crate::grown::tests::DEPTH;
     use crate::lift::session_state;
     use crate::rows::physical::in_order;
+    use datafusion::arrow::datatypes::{DataType, Field, Schema};
     use datafusion::common::tree_node::TreeNodeRecursion;
+    use datafusion::physical_expr::expressions::lit;
+    use datafusion::physical_plan::empty::EmptyExec;
+    use datafusion::physical_plan::filter_pushdown::PushedDown;
     use datafusion::prelude::SessionContext;
     use tessera_frontend::limits::THREAD_STACK_BYTES;
 
@@ -193,5 +200,30 @@ mod tests {
         assert!(few.len() == 8 && deepest(&few) > 5, "{few:?}");
         let many = conditions(chain(60));
         assert!(many.len() == 60 && deepest(&many) <= DEPTH, "{many:?}");
+    }
+
+    #[test]
+    fn conditions_on_columns_that_are_not_computed_go_below() {
+        type Condition = Arc<dyn PhysicalExpr>;
+        let field = |name| Field::new(name, DataType::Int64, true);
+        let schema = Arc::new(Schema::new(vec![field("v"), field("k")]));
+        let computed = Size { parts: 300, depth: 20 };
+        let items: Arc<[Size]> = Arc::from([computed, Size::COLUMN]);
+        let grown = GrownExec { input: Arc::new(EmptyExec::new(schema)), items };
+        let (v, k): (Condition, Condition) =
+            (Arc::new(Column::new("v", 0)), Arc::new(Column::new("k", 1)));
+        let both = |left: Condition, op, right: &Condition| -> Condition {
+            Arc::new(BinaryExpr::new(left, op, right.clone()))
+        };
+        let sum = (0..9).fold(v.clone(), |sum, _| both(sum, Operator::Plus, &k));
+        let filters = [sum, k, v].map(|side| both(side, Operator::Gt, &lit(1i64)));
+        let options = ConfigOptions::default();
+        let phase = FilterPushdownPhase::Pre;
+        let found = grown.gather_filters_for_pushdown(phase, filters.to_vec(), &options).unwrap();
+        let goes: Vec<bool> = found.parent_filters()[0]
+            .iter()
+            .map(|filter| matches!(filter.discriminant, PushedDown::Yes))
+            .collect();
+        assert_eq!(goes, [false, true, false]);
     }
 }

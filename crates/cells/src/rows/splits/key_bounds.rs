@@ -157,7 +157,9 @@ mod tests {
     #[test]
     fn rows_with_the_same_first_keys_are_in_one_part() {
         for split in 0..4 {
-            assert_eq!(parts(&["a", "b"], 1, split), [0, 1, 1, 1], "{split}");
+            for columns in [["a", "b"], ["s", "b"]] {
+                assert_eq!(parts(&columns, 1, split), [0, 1, 1, 1], "{columns:?} {split}");
+            }
         }
     }
 

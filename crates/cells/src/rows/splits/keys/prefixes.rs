@@ -73,6 +73,8 @@ fn shared_by_all<'k>(
 
 /// Sorts entries by their numbers, which begin at byte `from` of their keys, and then by the bytes behind. Equal keys keep
 /// their order. No key is longer than `longest`; `end` is the last byte of each key and nowhere within it.
+///
+/// No key begins with another one, so keys of which no byte is behind their numbers are equal if these are.
 fn sort<'k>(
     entries: &mut Vec<Numbered>,
     (from, longest): (usize, usize),

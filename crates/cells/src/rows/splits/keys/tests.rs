@@ -1,8 +1,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 use super::*;
 use datafusion::arrow::array::{
-    BinaryArray, BooleanArray, Float64Array, Int8Array, Int64Array, StringArray, StringViewArray,
-    UInt64Array,
+    BinaryArray, BooleanArray, Decimal128Array, Float64Array, Int8Array, Int64Array, StringArray,
+    StringViewArray, UInt64Array,
 };
 use datafusion::arrow::compute::{SortColumn, SortOptions, concat_batches, lexsort_to_indices};
 use datafusion::arrow::datatypes::{DataType, Field};
@@ -36,6 +36,8 @@ fn rows(seed: u64, n: usize) -> RecordBatch {
     let u: UInt64Array = (0..n).map(|_| Some([0, 1, u64::MAX][some(4).unwrap_or(0)])).collect();
     let o: BooleanArray = (0..n).map(|_| some(3).map(|i| i == 0)).collect();
     let s: StringArray = (0..n).map(|_| some(7).map(|i| texts[i])).collect();
+    let decimals = [i128::from(i64::MIN) * 7, -1, 0, i128::from(i64::MAX) * 7];
+    let d: Decimal128Array = (0..n).map(|_| some(5).map(|i| decimals[i])).collect();
     let field = |name, kind, null| Field::new(name, kind, null);
     let schema = Schema::new(vec![
         field("f", DataType::Float64, true),
@@ -43,9 +45,10 @@ fn rows(seed: u64, n: usize) -> RecordBatch {
         field("u", DataType::UInt64, false),
         field("o", DataType::Boolean, true),
         field("s", DataType::Utf8, true),
+        field("d", d.data_type().clone(), true),
     ]);
     let columns: Vec<ArrayRef> =
-        vec![Arc::new(f), Arc::new(b), Arc::new(u), Arc::new(o), Arc::new(s)];
+        vec![Arc::new(f), Arc::new(b), Arc::new(u), Arc::new(o), Arc::new(s), Arc::new(d)];
     RecordBatch::try_new(Arc::new(schema), columns).unwrap()
 }
 
@@ -76,12 +79,18 @@ fn keys_sort_as_arrows_do_and_keep_the_order_of_equal_ones() {
     let batches: Vec<_> = (1..40).map(|seed| rows(seed, 1 + (seed as usize * 37) % 90)).collect();
     let schema = batches[0].schema();
     let all = concat_batches(&schema, &batches).unwrap();
-    let columns =
-        ["b", "u", "f", "b,o", "o,f", "b,u", "f,u", "s", "o,s,f", "f,b,u,o", "s,b", "u,s"];
+    let columns = [
+        "b", "u", "f", "b,o", "o,f", "b,u", "f,u", "s", "o,s,f", "f,b,u,o", "s,b", "u,s", "d",
+        "s,d", "d,b,s",
+    ];
     for (at, columns) in columns.iter().enumerate() {
-        for options in OPTIONS {
-            let key = |name| PhysicalSortExpr::new(col(name, &schema).unwrap(), options);
-            let sort: Vec<_> = columns.split(',').map(key).collect();
+        // The options of the first key, and how far those of the next ones are behind.
+        for (first, step) in (0..OPTIONS.len()).flat_map(|first| [(first, 0), (first, 1)]) {
+            let key = |(i, name): (usize, &str)| {
+                let options = OPTIONS[(first + i * step) % OPTIONS.len()];
+                PhysicalSortExpr::new(col(name, &schema).unwrap(), options)
+            };
+            let sort: Vec<_> = columns.split(',').enumerate().map(key).collect();
             let keys = Keys::new(&sort, &schema).unwrap();
             let merged = sorted(&keys, &batches, 1 + at % 4, 0).concat();
             // Arrow's sort, with the number of the row as the last key.
@@ -94,17 +103,28 @@ fn keys_sort_as_arrows_do_and_keep_the_order_of_equal_ones() {
             let expected: Vec<_> = sort.iter().map(column).chain([number]).collect();
             let expected = lexsort_to_indices(&expected, None).unwrap();
             let expected: Vec<u64> = expected.values().iter().map(|&i| i.into()).collect();
-            assert_eq!(merged, expected, "{columns} {options:?}");
+            assert_eq!(merged, expected, "{columns} {first} {step}");
         }
     }
 }
 
-/// Texts of a kind: with common beginnings, the beginnings of others, bytes 0 and 1, few different ones, none.
+/// Rows of a batch of texts.
+const BATCH: usize = 170;
+
+/// Texts of a kind: with common beginnings, the beginnings of others, bytes 0 and 1, few different ones, beginnings that
+/// each batch has of its own, none.
 fn texts(kind: usize, n: usize) -> Vec<Option<String>> {
     let heads = ["", "cust_", "https://example.com/a/long/way/to/", "\0", "\u{e9}", "cust_\0"];
     let tails = ["", "\0", "\0\0", "\u{1}", "\u{1}\0", "\u{2}", "a", "ab", "\u{ff}", "\u{10ffff}"];
     let mut random = random(kind as u64);
-    let mut text = || match kind {
+    let own = [
+        "",
+        "a long ",
+        "a long beginning",
+        "a long beginning that some of the batches share: ",
+        "b",
+    ];
+    let text = |row: usize| match kind {
         0 => Some(format!("cust_{:06}", random(500))),
         1 => Some([heads[random(6)], tails[random(10)], tails[random(10)]].concat()),
         2 => {
@@ -114,9 +134,10 @@ fn texts(kind: usize, n: usize) -> Vec<Option<String>> {
         4 => Some(format!("{}{}", heads[2].repeat(1 + random(2)), tails[random(10)])),
         5 => Some("the same text in all rows".to_string()),
         6 => Some(format!("{:016}{:016}{:016}", random(2), random(3), random(4))),
+        7 => Some(format!("{}{:02}", own[row / BATCH % own.len()], random(40))),
         _ => None,
     };
-    (0..n).map(|_| text()).collect()
+    (0..n).map(text).collect()
 }
 
 #[test]
@@ -134,7 +155,7 @@ fn texts_sort_as_tuples_do() {
     let numbers: Vec<Option<i64>> =
         (0..ROWS).map(|_| Some(random(4) as i64 - 2).filter(|&i| i < 1)).collect();
     let n: ArrayRef = Arc::new(Int64Array::from(numbers.clone()));
-    for kind in 0..8 {
+    for kind in 0..9 {
         let texts = texts(kind, ROWS);
         let (s, v, b): (StringArray, StringViewArray, BinaryArray) = (
             texts.iter().map(Option::as_deref).collect(),
@@ -145,8 +166,8 @@ fn texts_sort_as_tuples_do() {
             [("n", n.clone()), ("s", Arc::new(s)), ("v", Arc::new(v)), ("b", Arc::new(b))];
         let columns = columns.map(|(name, column)| (name, column, true));
         let all = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
-        let starts = (0..ROWS).step_by(170);
-        let batches: Vec<_> = starts.map(|at| all.slice(at, 170.min(ROWS - at))).collect();
+        let starts = (0..ROWS).step_by(BATCH);
+        let batches: Vec<_> = starts.map(|at| all.slice(at, BATCH.min(ROWS - at))).collect();
         for columns in ["s", "v", "b", "s,n", "n,v"] {
             for options in OPTIONS {
                 let key = |name| PhysicalSortExpr::new(col(name, &all.schema()).unwrap(), options);

@@ -74,6 +74,13 @@ impl SourceRef {
             false => self.grid.chunk_bytes_max(self.dtype.size()).min(Reads::WINDOW_BYTES),
         }
     }
+
+    /// The reads of a box of `len` cells in a stored chunk of `chunk` cells, for a box of `target` cells, within the
+    /// memory that plans have for them. A stored chunk may be longer than the array, and so than one of the grid.
+    pub fn reads(&self, chunk: &[u64], len: &[u64], target: &[u64]) -> Reads {
+        let most = self.window(target).max(Reads::SCRATCH_BYTES);
+        Reads::new(chunk, len, target, self.dtype.size() as u64, most)
+    }
 }
 
 /// Contiguous runs of bytes that hold a box of cells.

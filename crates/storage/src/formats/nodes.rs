@@ -46,6 +46,11 @@ impl Nodes {
         }
     }
 
+    /// Forgets all parts.
+    pub(crate) fn forget(&self) {
+        *self.lock() = Kept::default();
+    }
+
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -71,6 +76,8 @@ mod tests {
             nodes.keep("c", i, &large[1..]);
         }
         assert_eq!((nodes.lock().parts.len(), nodes.lock().bytes), (1, each));
+        nodes.forget();
+        assert_eq!((nodes.get("c", 0, PART_BYTES_MAX as u64), nodes.lock().bytes), (None, 0));
         // Many small parts are bounded, too.
         for i in 0..100_000 {
             nodes.keep("d", i, &[0]);

@@ -64,8 +64,9 @@ impl SourceRef {
         Lines { bytes, gap: if is_one { 0 } else { row - bytes } }
     }
 
-    /// Upper bound on the memory for [reads](Reads) of a box of `len` cells besides the box, if the source is
-    /// [plain](SourceRef::plain) and its lines are [read alone](Lines::is_alone).
+    /// Upper bound on the memory for [reads](Reads) of a box of `len` cells besides the box and
+    /// [`Reads::SCRATCH_BYTES`], if the source is [plain](SourceRef::plain) and its lines are
+    /// [read alone](Lines::is_alone).
     pub fn window(&self, len: &[u64]) -> u64 {
         // Rows of whole chunks are read straight to their place.
         let mut rest = self.grid.axes.iter().zip(len).skip(1);

@@ -122,10 +122,9 @@ mod tests {
 
     #[test]
     fn a_part_that_is_longer_than_a_turn_is_one() {
-        let mut parts: Vec<Range<u64>> = vec![0..SPARSE_TURN_BYTES + 1];
-        parts.extend(
-            (1..1_000).map(|i| SPARSE_TURN_BYTES + i * 60_000..SPARSE_TURN_BYTES + i * 60_000 + 8),
-        );
+        let records = (1..1_000).map(|i| SPARSE_TURN_BYTES + i * 60_000).map(|at| at..at + 8);
+        let parts: Vec<Range<u64>> =
+            std::iter::once(0..SPARSE_TURN_BYTES + 1).chain(records).collect();
         let of = Requests::of(parts.iter());
         assert!(of.is_sparse);
         assert_eq!(of.turns()[0], &parts[..1]);

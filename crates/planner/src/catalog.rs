@@ -64,8 +64,9 @@ impl SourceRef {
         Lines { bytes, gap: if is_one { 0 } else { row - bytes } }
     }
 
-    /// Upper bound on the memory for [reads](Reads) of a box of `len` cells besides the box, if the source is
-    /// [plain](SourceRef::plain) and its lines are [read alone](Lines::is_alone).
+    /// Upper bound on the memory for [reads](Reads) of a box of `len` cells besides the box and
+    /// [`Reads::SCRATCH_BYTES`], if the source is [plain](SourceRef::plain) and its lines are
+    /// [read alone](Lines::is_alone).
     pub fn window(&self, len: &[u64]) -> u64 {
         // Rows of whole chunks are read straight to their place.
         let mut rest = self.grid.axes.iter().zip(len).skip(1);
@@ -73,6 +74,13 @@ impl SourceRef {
             true => 0,
             false => self.grid.chunk_bytes_max(self.dtype.size()).min(Reads::WINDOW_BYTES),
         }
+    }
+
+    /// The reads of a box of `len` cells in a stored chunk of `chunk` cells, for a box of `target` cells, within the
+    /// memory that plans have for them. A stored chunk may be longer than the array, and so than one of the grid.
+    pub fn reads(&self, chunk: &[u64], len: &[u64], target: &[u64]) -> Reads {
+        let most = self.window(target).max(Reads::SCRATCH_BYTES);
+        Reads::new(chunk, len, target, self.dtype.size() as u64, most)
     }
 }
 

@@ -9,6 +9,7 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 use tessera_storage::source::SourceError;
 pub(super) use tessera_storage::thrift::Compact;
 
@@ -17,6 +18,9 @@ const TAIL_BYTES: u64 = 64 << 10;
 
 /// Upper bound on the versions of files that are remembered.
 const CHECKED_MAX: usize = 1 << 17;
+
+/// A file that changed so recently may change again with the same time stamp: clocks of file systems tick slowly.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// The versions of files that were found valid. Statements over the same files need not read the ends of all of them.
 #[derive(Default)]
@@ -51,10 +55,12 @@ impl Checked {
         Ok(())
     }
 
-    /// The file in its version; `None` if its storage reports none. Time and size alone may stay the same.
+    /// The file in its version; `None` if its storage reports none. Time and size alone may stay the same, as may the
+    /// time stamp, of which local files have their tag, of a file that changed just now. Weak tags promise no bytes.
     fn version(&self, meta: &ObjectMeta, shown: &str) -> Option<u64> {
-        let tag = meta.e_tag.as_deref()?;
-        Some(self.hashes.hash_one((shown, tag, meta.size, meta.last_modified)))
+        let tag = meta.e_tag.as_deref().filter(|tag| !tag.starts_with("W/"))?;
+        let age = SystemTime::now().duration_since(meta.last_modified.into()).ok()?;
+        (age > SETTLED).then(|| self.hashes.hash_one((shown, tag, meta.size, meta.last_modified)))
     }
 
     fn versions(&self) -> MutexGuard<'_, HashSet<u64>> {
@@ -128,8 +134,10 @@ mod tests {
         let (store, at, checked) = (InMemory::new(), Path::from("t.parquet"), Checked::default());
         // The end of an encrypted file, which the reader reports.
         store.put(&at, b"PAR1\0\0\0\0PARE".to_vec().into()).await.unwrap();
-        let meta = store.head(&at).await.unwrap();
-        assert!(meta.e_tag.is_some());
+        let recent = store.head(&at).await.unwrap();
+        assert!(recent.e_tag.is_some());
+        let meta = ObjectMeta { last_modified: SystemTime::UNIX_EPOCH.into(), ..recent.clone() };
+        checked.parquet(&store, &recent, "m/t.parquet").await.unwrap();
         checked.parquet(&store, &meta, "m/t.parquet").await.unwrap();
         store.delete(&at).await.unwrap();
         checked.parquet(&store, &meta, "m/t.parquet").await.unwrap();
@@ -137,6 +145,13 @@ mod tests {
         assert!(checked.parquet(&store, &meta, "m/u.parquet").await.is_err());
         let other = ObjectMeta { e_tag: Some("other".into()), ..meta.clone() };
         assert!(checked.parquet(&store, &other, "m/t.parquet").await.is_err());
+        // One that changed just now may change again.
+        assert!(checked.parquet(&store, &recent, "m/t.parquet").await.is_err());
+        let weak = ObjectMeta { e_tag: Some("W/\"1\"".into()), ..meta.clone() };
+        store.put(&at, b"PAR1\0\0\0\0PARE".to_vec().into()).await.unwrap();
+        checked.parquet(&store, &weak, "m/t.parquet").await.unwrap();
+        store.delete(&at).await.unwrap();
+        assert!(checked.parquet(&store, &weak, "m/t.parquet").await.is_err());
         let unknown = ObjectMeta { e_tag: None, ..meta };
         assert!(checked.parquet(&store, &unknown, "m/t.parquet").await.is_err());
         // A damaged file stays one.

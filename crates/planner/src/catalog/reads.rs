@@ -23,6 +23,11 @@ pub struct Reads {
 }
 
 impl Reads {
+    /// Memory that each operand has for reads besides what is planned for them ([`SourceRef::window`]).
+    ///
+    /// [`SourceRef::window`]: super::SourceRef::window
+    pub const SCRATCH_BYTES: u64 = 256 << 10;
+
     /// Largest gap that is read with the cells on both sides. A disk delivers no less than a page.
     pub const GAP_BYTES: u64 = 4 << 10;
 
@@ -32,11 +37,12 @@ impl Reads {
 
     /// Cells that lie together in the chunk and at their target are read straight to it from this length on: a read
     /// costs less than a copy of so many bytes.
-    const DIRECT_BYTES: u64 = 16 << 10;
+    pub const DIRECT_BYTES: u64 = 16 << 10;
 
     /// The reads of a box of `len` cells in a chunk of `chunk` cells, which is part of a dense row-major array of
-    /// `target` cells. Cells have `size` bytes.
-    pub fn new(chunk: &[u64], len: &[u64], target: &[u64], size: u64) -> Reads {
+    /// `target` cells. Cells have `size` bytes. What is copied has at most `most` bytes, no less than
+    /// [`Reads::DIRECT_BYTES`].
+    pub fn new(chunk: &[u64], len: &[u64], target: &[u64], size: u64, most: u64) -> Reads {
         let rank = len.len();
         let mut pitch: Dims = Dims::from_elem(size, rank);
         for a in (0..rank.saturating_sub(1)).rev() {
@@ -64,10 +70,10 @@ impl Reads {
         if bytes == placed || placed >= Self::DIRECT_BYTES {
             return Reads { apart: inner, step: step(inner), bytes: placed, is_direct: true };
         }
-        while bytes > Self::WINDOW_BYTES && apart < inner {
+        while bytes > most && apart < inner {
             let row = bytes - more(apart);
-            if row <= Self::WINDOW_BYTES {
-                let step = 1 + (Self::WINDOW_BYTES - row) / pitch[apart].max(1);
+            if row <= most {
+                let step = 1 + (most - row) / pitch[apart].max(1);
                 let bytes = row + (step - 1) * pitch[apart];
                 return Reads { apart, step, bytes, is_direct: false };
             }
@@ -82,7 +88,8 @@ mod tests {
     use super::*;
 
     fn of(chunk: &[u64], len: &[u64], target: &[u64], size: u64) -> (usize, u64, u64, bool) {
-        let Reads { apart, step, bytes, is_direct } = Reads::new(chunk, len, target, size);
+        let reads = Reads::new(chunk, len, target, size, Reads::WINDOW_BYTES);
+        let Reads { apart, step, bytes, is_direct } = reads;
         (apart, step, bytes, is_direct)
     }
 
@@ -120,5 +127,9 @@ mod tests {
         let chunk = [10, 500, 500];
         let all = of(&chunk, &chunk, &[10, 500, 1_000], 8);
         assert_eq!(all, (1, 262, 1_048_000, false));
+        // With less memory, in smaller ones.
+        let chunk = [2_000, 1_000];
+        let reads = Reads::new(&chunk, &chunk, &[2_000, 3_000], 4, Reads::SCRATCH_BYTES);
+        assert_eq!((reads.apart, reads.step, reads.bytes), (0, 65, 260_000));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::boxes::window_region;
 use super::{PRODUCT_DEPTH, PRODUCT_LEFT, PRODUCT_PADDING, PRODUCT_RIGHT, PRODUCT_STRIP, Tiling};
-use crate::catalog::SourceRef;
+use crate::catalog::{Reads, SourceRef};
 use crate::dtype::DType;
 use crate::grid::ChunkIndex;
 use crate::ir::Contraction;
@@ -12,8 +12,8 @@ use crate::runs::Runs;
 use crate::window;
 use std::ops::Range;
 
-/// Bytes that a running operand uses besides chunks: tiles, registers, accumulators.
-const SCRATCH: u64 = 256 << 10;
+/// Bytes that a running operand uses besides chunks: tiles, registers, accumulators, or what is read at once.
+const SCRATCH: u64 = Reads::SCRATCH_BYTES;
 
 /// Upper bound on the rounding of the width of packed sides, in cells.
 const PRODUCT_ROUNDING: u64 = 16;

@@ -6,6 +6,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Upper bound on the bytes that are kept of a file.
 const BYTES_MAX: usize = 4 << 20;
 
+/// Bytes that a part costs besides its own: its entry and its allocation.
+const ENTRY_BYTES: usize = 96;
+
 /// Larger parts are not kept.
 const PART_BYTES_MAX: usize = 64 << 10;
 
@@ -35,12 +38,17 @@ impl Nodes {
             return;
         }
         let mut kept = self.lock();
-        if kept.version != version || kept.bytes + part.len() > BYTES_MAX {
+        if kept.version != version || kept.bytes + part.len() + ENTRY_BYTES > BYTES_MAX {
             *kept = Kept { version: version.into(), ..Kept::default() };
         }
         if kept.parts.insert((offset, part.len() as u64), part.to_vec()).is_none() {
-            kept.bytes += part.len();
+            kept.bytes += part.len() + ENTRY_BYTES;
         }
+    }
+
+    /// Forgets all parts.
+    pub(crate) fn forget(&self) {
+        *self.lock() = Kept::default();
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {
@@ -63,9 +71,17 @@ mod tests {
         let large = vec![0; PART_BYTES_MAX + 1];
         nodes.keep("b", 0, &large);
         assert_eq!(nodes.get("b", 0, large.len() as u64), None);
-        for i in 0..=(BYTES_MAX / PART_BYTES_MAX) as u64 {
+        let each = PART_BYTES_MAX + ENTRY_BYTES;
+        for i in 0..=(BYTES_MAX / each) as u64 {
             nodes.keep("c", i, &large[1..]);
         }
-        assert_eq!((nodes.lock().parts.len(), nodes.lock().bytes), (1, PART_BYTES_MAX));
+        assert_eq!((nodes.lock().parts.len(), nodes.lock().bytes), (1, each));
+        nodes.forget();
+        assert_eq!((nodes.get("c", 0, PART_BYTES_MAX as u64), nodes.lock().bytes), (None, 0));
+        // Many small parts are bounded, too.
+        for i in 0..100_000 {
+            nodes.keep("d", i, &[0]);
+        }
+        assert!(nodes.lock().parts.len() <= BYTES_MAX / ENTRY_BYTES);
     }
 }

@@ -342,9 +342,13 @@ impl Pages {
                 return Err(SourceError::Changed { what: store.show(&self.key) });
             }
             let view = View::new(ViewBytes::Local(store, &file, nodes), self.len);
-            let done = crate::disk::wait(|| parse(&view)).map_err(|f| self.error(store, f))?;
-            store.check_same(&file)?;
-            return Ok(done);
+            let done = crate::disk::wait(|| parse(&view)).map_err(|f| self.error(store, f));
+            let done = done.and_then(|done| store.check_same(&file).map(|()| done));
+            // What was read while the file changed may be of no version.
+            if let (Err(_), Some(nodes)) = (&done, nodes) {
+                nodes.forget();
+            }
+            return done;
         }
         let parts = self.held.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut runs = Runs { parts, ..Runs::default() };

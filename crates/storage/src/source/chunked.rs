@@ -267,7 +267,7 @@ impl Chunked {
         present.sort_by_key(|(_, r, _)| (r.start, r.end));
         let requests = Requests::of(present.iter().map(|(_, r, _)| r));
         let mut present = present.into_iter().peekable();
-        for merged in requests.ranges.chunks(requests.at_once) {
+        for merged in requests.turns() {
             let parts = reader
                 .store
                 .get_ranges(&key, merged)
@@ -286,7 +286,8 @@ impl Chunked {
                     );
                     return Err(self.damaged(reader, &at, reason));
                 };
-                let bytes = match requests.is_sparse {
+                // A part without gaps is as long as its request.
+                let bytes = match requests.is_sparse && part.len() < parts[i].len() {
                     true => Bytes::copy_from_slice(part),
                     false => parts[i].slice(start..end),
                 };

@@ -12,7 +12,7 @@
 pub(super) mod lines;
 
 use super::Chunked;
-use crate::source::boxes::{copy_box, fill_box};
+use crate::source::boxes::{copy_box, fill_box, walk};
 use crate::source::error::SourceError;
 use crate::source::meta::show;
 use crate::source::reader::{ArrayReader, Fetched};
@@ -239,15 +239,20 @@ impl Chunked {
         let Some(order) = self.meta.codecs.order().filter(|_| is_whole) else { return Ok(false) };
         let wanted = self.wanted(goal).next().filter(|w| w.len() as u64 <= all / 2);
         let Some(wanted) = wanted else { return Ok(false) };
+        let Goal { out, shape, to, from, len } = goal;
         UNIT.with_borrow_mut(|kept| {
-            let room = at_least(kept, all as usize);
+            // Memory for all of a large record would cost more than the read.
+            let room = at_least(kept, wanted.len());
             let offset = stored.start + wanted.start as u64;
-            let part = &mut room[wanted];
-            let done = reader.store.read_exact_at(local, part, offset);
+            let done = reader.store.read_exact_at(local, room, offset);
             let done = done.and_then(|()| reader.store.check_same(local));
             if done.is_ok() {
-                order.swap(part);
-                self.copy(reader, room, goal);
+                order.swap(room);
+                let (from, to) = ((&self.meta.unit[..], &from[..]), (&shape[..], &to[..]));
+                walk(from, to, len, reader.source.dtype.size(), |s, d, n| {
+                    let first = s - wanted.start;
+                    out[d..d + n].copy_from_slice(&room[first..first + n]);
+                });
             }
             forget_large(kept);
             done.map(|()| true)

@@ -41,7 +41,7 @@ impl Chunked {
         }
         if source.plain && source.lines(&lens).is_alone() {
             let part: Dims = lens.iter().zip(&self.meta.unit).map(|(n, u)| *n.min(u)).collect();
-            let reads = Reads::new(&self.meta.unit, &part, &lens, source.dtype.size() as u64);
+            let reads = source.reads(&self.meta.unit, &part, &lens);
             let beside = |a: usize| if a < reads.apart { 1 } else { unit(a) };
             let steps = part.get(reads.apart).map_or(1, |n| n.div_ceil(reads.step));
             let index = self.meta.shard.as_ref();

@@ -192,6 +192,44 @@ fn chunks_with_short_lines_are_read_at_once() {
     }
 }
 
+#[test]
+fn chunks_longer_than_their_array_are_read_within_the_scratch() {
+    // Chunks of 100 × 40 × 100 cells of an array of 30 × 90 cells in each plane: the grid of the plan has no more.
+    let directory = tempfile::tempdir().unwrap();
+    let cell = |t: u64, y: u64, x: u64| ((t * 30 + y) * 90 + x) as f32;
+    let document = r#"{"zarr_format":3,"node_type":"array","shape":[200,30,90],"data_type":"float32","chunk_grid":{"name":"regular","configuration":{"chunk_shape":[100,40,100]}},"chunk_key_encoding":{"name":"default"},"fill_value":0,"codecs":[{"name":"bytes","configuration":{"endian":"little"}}]}"#;
+    std::fs::write(directory.path().join("zarr.json"), document).unwrap();
+    for a in 0..2 {
+        let mut bytes = Vec::new();
+        for (t, y) in (0..4_000).map(|i| (a * 100 + i / 40, i % 40)) {
+            for x in 0..100 {
+                let is_in = y < 30 && x < 90;
+                bytes.extend(if is_in { cell(t, y, x) } else { -1.0 }.to_le_bytes());
+            }
+        }
+        let to = directory.path().join(format!("c/{a}/0"));
+        std::fs::create_dir_all(&to).unwrap();
+        std::fs::write(to.join("0"), bytes).unwrap();
+    }
+    let stores = stores();
+    let url = directory.path().to_str().unwrap().to_string();
+    let opened = run(open(&url, &Options::default(), &stores)).unwrap();
+    let reader = &opened.readers[0];
+    let shape = [100, 30, 90];
+    assert_eq!(reader.source().window(&shape), 0);
+    let reads = reader.source().reads(&[100, 40, 100], &shape, &shape);
+    assert!(!reads.is_direct && reads.bytes <= 256 << 10, "{reads:?}");
+    // 16 planes of 16,000 bytes, of which the last one has 11,960, are one read.
+    let grid = Grid::regular(&[200, 30, 90], &shape);
+    assert_eq!(both(reader, &stores, &grid, &[0; 3]), (2 * 7, 2 * 7));
+    for number in 0..grid.count() {
+        let cells = read(reader, &grid.region(&grid.unravel(number))).unwrap();
+        let got = cells.as_chunks::<4>().0.iter().map(|c| f32::from_ne_bytes(*c));
+        let first = number * 100 * 30 * 90;
+        assert!(got.eq((first..first + 100 * 30 * 90).map(|n| n as f32)), "{number}");
+    }
+}
+
 /// A file of NetCDF's classic format with the record variables `a(time, x) = 3 time + x` of `float32` and
 /// `b(time) = time / 2` of `float64`, of 20 bytes together.
 fn records(count: u32) -> Vec<u8> {

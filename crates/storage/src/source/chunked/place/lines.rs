@@ -20,8 +20,8 @@ use tessera_planner::region::Dims;
 /// Upper bound on the size of chunks that are read together with those that follow: larger ones cost more than a read.
 const SMALL_BYTES: u64 = 16 << 10;
 
-/// Upper bound on the bytes of chunks that are read at once. Plans have so much scratch for each operand.
-pub(in crate::source::chunked) const TOGETHER_BYTES: u64 = 256 << 10;
+/// Upper bound on the bytes of chunks that are read at once.
+pub(in crate::source::chunked) const TOGETHER_BYTES: u64 = Reads::SCRATCH_BYTES;
 
 thread_local! {
     /// The lines that the thread copies to their target.
@@ -50,7 +50,7 @@ impl Chunked {
         let unit = &self.meta.unit[..];
         let Goal { out, shape, to, from, len } = goal;
         let (shape, to, from, len) = (&shape[..], &to[..], &from[..], &len[..]);
-        let reads = Reads::new(unit, len, shape, size as u64);
+        let reads = reader.source.reads(unit, len, shape);
         let (unit_strides, strides) = (byte_strides(unit, size), byte_strides(shape, size));
         let byte = |at: &[u64], strides: &[usize]| -> usize {
             at.iter().zip(strides).map(|(&p, s)| p as usize * s).sum()

@@ -12,7 +12,6 @@ use super::splits::{SplitSize, with_splits};
 use super::stop::IsStopped;
 use crate::tables::Places;
 use datafusion::error::Result;
-use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;

@@ -280,7 +280,7 @@ mod tests {
         fn quantiles_are_those_of_each_sorted_window(
             seed in any::<u64>(), n in 1u64..60, lines in 1u64..20, last in any::<bool>(),
             before in -4i64..50, width in 1i64..400, least in 0u64..4, values in 2u64..200,
-            q in prop_oneof![Just(0.0), Just(0.5), Just(0.9), Just(1.0)],
+            q in prop_oneof![Just(0.0f64), Just(0.5), Just(0.9), Just(1.0)],
         ) {
             // Wide windows beyond the axis are passed or searched as the others are.
             let frame = Frame { before, after: width - 1 - before };

@@ -104,7 +104,19 @@ same("SELECT i, j, 2 IN (SELECT count(*) FROM q WHERE q.j <= o.j GROUP BY q.i) A
 same("SELECT i, j, (SELECT count(*) FROM q a JOIN q b ON a.i = b.i AND a.j + o.i >= b.j) AS n FROM o ORDER BY ALL")
 same("SELECT g.i, g.n, EXISTS (SELECT 1 FROM q WHERE q.i > g.n ORDER BY q.j LIMIT 1 OFFSET 1) AS f FROM (SELECT i, count(*) AS n FROM o GROUP BY i) g ORDER BY ALL")
 
+f.note("Equality after a cast that makes values equal; groups behind LATERAL; groups by columns outside.")
+same("SELECT o.i, (SELECT count(*) FROM (VALUES (1.25::double), (0.75), (2.5), (NULL)) r(x) WHERE floor(r.x)::int = o.i) AS n FROM o ORDER BY ALL")
+same("SELECT o.d, (SELECT count(*) FROM (VALUES (timestamp '2020-01-01 01:00:00'), (timestamp '2020-01-01 02:00:00')) r(t) WHERE r.t::date = o.d) AS n FROM (VALUES (date '2020-01-01'), (date '2020-01-02')) o(d) ORDER BY ALL")
+same("SELECT o.d, l.n FROM (VALUES (date '2020-01-01'), (date '2020-01-02')) o(d), LATERAL (SELECT count(*) AS n FROM (VALUES (timestamp '2020-01-01 01:00:00'), (timestamp '2020-01-01 02:00:00')) r(t) WHERE r.t::date = o.d) l ORDER BY ALL")
+for test in ("=", ">="):
+    same(f"SELECT o.i, o.j, l.k FROM o, LATERAL (SELECT DISTINCT q.i > 0 AS k FROM q WHERE q.i {test} o.i) l ORDER BY ALL")
+    same(f"SELECT o.i, o.j, l.k FROM o, LATERAL (SELECT q.j % 5 AS k FROM q WHERE q.i {test} o.i GROUP BY q.j % 5) l ORDER BY ALL")
+    same(f"SELECT o.i, o.j, l.k, l.n FROM o LEFT JOIN LATERAL (SELECT q.j AS k, count(*) AS n FROM q WHERE q.i {test} o.i GROUP BY q.j) l ON true ORDER BY ALL")
+same("SELECT o.i, o.j, l.k, l.n FROM o, LATERAL (SELECT o.i AS k, count(*) AS n FROM q WHERE q.i >= o.i GROUP BY o.i) l ORDER BY ALL")
+same("SELECT i, j, EXISTS (SELECT 1 FROM q WHERE q.i >= o.i GROUP BY o.j, q.j HAVING count(*) = 1) AS f FROM o ORDER BY ALL")
+
 f.note("The rows outside are computed twice.")
 f.error("SELECT i, (SELECT count(*) FROM q WHERE q.i > p.i) AS n FROM (SELECT * FROM o LIMIT 3) p", "unsupported: .*rows that may differ when they are computed again")
+f.error("SELECT i, (SELECT count(*) FROM q WHERE q.i > p.i) AS n FROM (SELECT * FROM o WHERE i IN (SELECT q.i FROM q LIMIT 1)) p", "unsupported: .*rows that may differ when they are computed again")
 f.error("SELECT i, EXISTS (SELECT count(*) FROM q WHERE q.i = o.i GROUP BY ROLLUP (q.j)) AS f FROM o", "unsupported: GROUPING SETS, ROLLUP or CUBE in a subquery that uses a column outside")
 f.error("SELECT i FROM o ORDER BY (SELECT max(q.j) FROM q WHERE q.i = o.i)", "unsupported: a subquery as a value that uses a column outside is not supported at this place")

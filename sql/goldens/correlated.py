@@ -115,6 +115,11 @@ for test in ("=", ">="):
 same("SELECT o.i, o.j, l.k, l.n FROM o, LATERAL (SELECT o.i AS k, count(*) AS n FROM q WHERE q.i >= o.i GROUP BY o.i) l ORDER BY ALL")
 same("SELECT i, j, EXISTS (SELECT 1 FROM q WHERE q.i >= o.i GROUP BY o.j, q.j HAVING count(*) = 1) AS f FROM o ORDER BY ALL")
 
+f.note("EXISTS of all columns of a join: those of one name are no reason to compute the rows outside twice.")
+same("SELECT count(*) AS n FROM (SELECT i FROM o ORDER BY i LIMIT 2) p WHERE EXISTS (SELECT * FROM q a JOIN q b ON a.j = b.j WHERE a.i = p.i)")
+same("SELECT i, j FROM o WHERE EXISTS (SELECT * FROM q a JOIN q b ON a.j = b.j WHERE a.i = o.i AND b.i IS NULL) ORDER BY ALL")
+same("SELECT i, j, NOT EXISTS (SELECT * FROM q a, q b WHERE a.i = o.i AND b.i = o.i AND a.j < b.j) AS f FROM o ORDER BY ALL")
+
 f.note("The rows outside are computed twice.")
 f.error("SELECT i, (SELECT count(*) FROM q WHERE q.i > p.i) AS n FROM (SELECT * FROM o LIMIT 3) p", "unsupported: .*rows that may differ when they are computed again")
 f.error("SELECT i, (SELECT count(*) FROM q WHERE q.i > p.i) AS n FROM (SELECT * FROM o WHERE i IN (SELECT q.i FROM q LIMIT 1)) p", "unsupported: .*rows that may differ when they are computed again")

@@ -161,6 +161,7 @@ f.note("arg_max and arg_min with OVER.")
 for frame in FRAMES:
     same(f"SELECT i, arg_max(s, x + i * 0.01::double) OVER w AS a, arg_min(i, x + i * 0.01::double) OVER w AS b, max_by(x, i) OVER w AS c, min_by(v, -i) OVER w AS d FROM t WINDOW w AS (ORDER BY i {frame}) ORDER BY i")
 same("SELECT i, arg_max(i, v) FILTER (WHERE i < 6) OVER (PARTITION BY i % 2) AS a FROM t ORDER BY i")
+same("SELECT i, arg_max(i, z) OVER w AS a, arg_min(i, -z) OVER w AS b FROM (VALUES (1, '-0.0'::double), (2, 0.0::double), (3, '-0.0'::double)) u(i, z) WINDOW w AS (ORDER BY i ROWS 1 PRECEDING) ORDER BY i")
 
 f.note("Casts beside their columns, in subqueries.")
 B = "(VALUES (1, 7), (2, 8)) b(id, k)"

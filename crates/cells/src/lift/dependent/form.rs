@@ -244,3 +244,33 @@ fn is_one_to_one(from: &DataType, to: &DataType) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::datatypes::TimeUnit::{Microsecond, Nanosecond};
+
+    #[test]
+    fn casts_that_make_values_equal_are_no_equality() {
+        use DataType::{Date32, Decimal128, Float64, Int32, Int64, List, Timestamp, Utf8, Utf8View};
+        let list = || List(std::sync::Arc::new(arrow::datatypes::Field::new("item", Int32, true)));
+        let (micros, nanos) = (Timestamp(Microsecond, None), Timestamp(Nanosecond, None));
+        for (from, to, want) in [
+            (Int32, Int64, true),
+            (Int32, Float64, true),
+            (Int64, Float64, false),
+            (Float64, Int64, false),
+            (Date32, nanos.clone(), true),
+            (nanos.clone(), Date32, false),
+            (micros.clone(), nanos.clone(), true),
+            (nanos, micros, false),
+            (Decimal128(5, 2), Decimal128(9, 4), true),
+            (Decimal128(9, 4), Decimal128(9, 2), false),
+            (Utf8, Utf8View, true),
+            (Utf8, Int32, false),
+            (list(), list(), false),
+        ] {
+            assert_eq!(is_one_to_one(&from, &to), want, "{from} as {to}");
+        }
+    }
+}

@@ -252,7 +252,9 @@ mod tests {
 
     #[test]
     fn casts_that_make_values_equal_are_no_equality() {
-        use DataType::{Date32, Decimal128, Float64, Int32, Int64, List, Timestamp, Utf8, Utf8View};
+        use DataType::{
+            Date32, Decimal128, Float64, Int32, Int64, List, Timestamp, Utf8, Utf8View,
+        };
         let list = || List(std::sync::Arc::new(arrow::datatypes::Field::new("item", Int32, true)));
         let (micros, nanos) = (Timestamp(Microsecond, None), Timestamp(Nanosecond, None));
         for (from, to, want) in [

@@ -70,7 +70,7 @@ same("SELECT i, rank() OVER (ORDER BY b) AS a, max(i) OVER (ORDER BY b) AS m FRO
 same("SELECT i, rank() OVER (ORDER BY d) AS a, sum(i) OVER (ORDER BY d) AS b FROM (SELECT i, (i % 3) * INTERVAL '1 day' AS d FROM range(7) r(i)) q ORDER BY i")
 
 for order in ("", "NULLS FIRST", "DESC NULLS FIRST", "DESC NULLS LAST"):
-    same(f"SELECT array_agg(i ORDER BY l {order}, i) AS a, first_value(i ORDER BY l {order}, i) AS b FROM (VALUES (1, [1, NULL]), (2, [1, 2]), (3, NULL), (4, [0, NULL])) v(i, l)", f"SELECT array_agg(i ORDER BY l {order or 'NULLS LAST'}, i) AS a, first(i ORDER BY l {order or 'NULLS LAST'}, i) AS b FROM (VALUES (1, [1, NULL]), (2, [1, 2]), (3, NULL), (4, [0, NULL])) v(i, l)")
+    same(f"SELECT array_to_string(array_agg(i ORDER BY l {order}, i), ',') AS a, first_value(i ORDER BY l {order}, i) AS b FROM (VALUES (1, [1, NULL]), (2, [1, 2]), (3, NULL), (4, [0, NULL])) v(i, l)", f"SELECT array_to_string(array_agg(i ORDER BY l {order or 'NULLS LAST'}, i), ',') AS a, first(i ORDER BY l {order or 'NULLS LAST'}, i) AS b FROM (VALUES (1, [1, NULL]), (2, [1, 2]), (3, NULL), (4, [0, NULL])) v(i, l)")
 
 f.note("Extremes of nested values.")
 TAGGED = "(VALUES ({'k': [1, NULL], 'i': 1}, 0), ({'k': [1, 2], 'i': 2}, 0), (NULL, 0), ({'k': [1], 'i': 4}, 1), ({'k': [NULL], 'i': 5}, 1), ({'k': [1], 'i': 0}, 1), (NULL, 2)) n(l, g)"

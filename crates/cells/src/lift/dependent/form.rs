@@ -196,8 +196,8 @@ fn are_kept(pulled: &Pulled, items: &[Expr], schema: &DFSchema) -> bool {
     })
 }
 
-/// True for `column = outside`: rows of equal columns fulfil it together, and only those. The column may have a cast that
-/// keeps different values apart: in `t::date = outside` DataFusion would make a group of each `t`.
+/// True for `column = outside`: rows of equal columns fulfil it together, and only those. The column may have a cast
+/// that keeps different values apart: in `t::date = outside` DataFusion would make a group of each `t`.
 fn is_equality(condition: &Expr, schema: &DFSchema) -> bool {
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition else {
         return false;

@@ -85,8 +85,8 @@ fn are_settled_in(expr: &Expr, inputs: &[&LogicalPlan]) -> bool {
         && !differs.unwrap_or(true)
 }
 
-/// True if a subquery has the same rows each time; without `columns` only their number counts. `outside` tells whether a
-/// column outside is settled, if it knows that column.
+/// True if a subquery has the same rows each time; without `columns` only their number counts. `outside` tells whether
+/// a column outside is settled, if it knows that column.
 fn is_same(of: &Subquery, columns: bool, outside: &impl Fn(&Column) -> Option<bool>) -> bool {
     let count = if columns { of.subquery.schema().fields().len() } else { 0 };
     let places: Vec<usize> = (0..count).collect();

@@ -69,6 +69,9 @@ for rows in (LISTS, STRUCTS, MAPS):
 same("SELECT i, rank() OVER (ORDER BY b) AS a, max(i) OVER (ORDER BY b) AS m FROM (SELECT i, s::bytea AS b FROM t) q ORDER BY i")
 same("SELECT i, rank() OVER (ORDER BY d) AS a, sum(i) OVER (ORDER BY d) AS b FROM (SELECT i, (i % 3) * INTERVAL '1 day' AS d FROM range(7) r(i)) q ORDER BY i")
 
+for order in ("", "NULLS FIRST", "DESC NULLS FIRST", "DESC NULLS LAST"):
+    same(f"SELECT array_to_string(array_agg(i ORDER BY l {order}, i), ',') AS a, first_value(i ORDER BY l {order}, i) AS b FROM (VALUES (1, [1, NULL]), (2, [1, 2]), (3, NULL), (4, [0, NULL])) v(i, l)", f"SELECT array_to_string(array_agg(i ORDER BY l {order or 'NULLS LAST'}, i), ',') AS a, first(i ORDER BY l {order or 'NULLS LAST'}, i) AS b FROM (VALUES (1, [1, NULL]), (2, [1, 2]), (3, NULL), (4, [0, NULL])) v(i, l)")
+
 f.note("Extremes of nested values.")
 TAGGED = "(VALUES ({'k': [1, NULL], 'i': 1}, 0), ({'k': [1, 2], 'i': 2}, 0), (NULL, 0), ({'k': [1], 'i': 4}, 1), ({'k': [NULL], 'i': 5}, 1), ({'k': [1], 'i': 0}, 1), (NULL, 2)) n(l, g)"
 same(f"SELECT (min(l))['i'] AS a, (max(l))['i'] AS b FROM {TAGGED}")
@@ -161,6 +164,7 @@ f.note("arg_max and arg_min with OVER.")
 for frame in FRAMES:
     same(f"SELECT i, arg_max(s, x + i * 0.01::double) OVER w AS a, arg_min(i, x + i * 0.01::double) OVER w AS b, max_by(x, i) OVER w AS c, min_by(v, -i) OVER w AS d FROM t WINDOW w AS (ORDER BY i {frame}) ORDER BY i")
 same("SELECT i, arg_max(i, v) FILTER (WHERE i < 6) OVER (PARTITION BY i % 2) AS a FROM t ORDER BY i")
+same("SELECT i, arg_max(i, z) OVER w AS a, arg_min(i, -z) OVER w AS b FROM (VALUES (1, '-0.0'::double), (2, 0.0::double), (3, '-0.0'::double)) u(i, z) WINDOW w AS (ORDER BY i ROWS 1 PRECEDING) ORDER BY i")
 
 f.note("Casts beside their columns, in subqueries.")
 B = "(VALUES (1, 7), (2, 8)) b(id, k)"

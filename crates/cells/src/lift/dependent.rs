@@ -33,6 +33,7 @@ mod form;
 mod rows;
 mod settled;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::walk::{Walk, WalkPlan};
@@ -42,7 +43,7 @@ use datafusion::common::{
     DFSchema, DataFusionError, JoinType, NullEquality, Result, ScalarValue, internal_err,
 };
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::expr::{Case, InSubquery, SetComparison};
+use datafusion::logical_expr::expr::{Case, Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction};
 use datafusion::logical_expr::{
@@ -54,7 +55,7 @@ use tessera_frontend::error::Error;
 use super::elements::{self, Kind, Question};
 use super::functions::opaque;
 use super::numbered::column;
-use super::{marks, maybe};
+use super::{marks, maybe, membership};
 use bind::{Binder, Numbers, Outside, has_outside, is_of, subquery_of};
 use form::Place;
 use rows::{Rows, joined, project};
@@ -81,7 +82,7 @@ pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<Logical
 }
 
 /// IN, ANY and ALL over an expression that has an alias. DataFusion's name of a cast is that of its column, which the
-/// join may add under the same name.
+/// join may add under the same name. EXISTS without columns of one name, as `SELECT *` over a join has.
 fn item_apart(expr: Expr) -> Result<Transformed<Expr>> {
     Ok(match expr {
         Expr::InSubquery(list) => match named(&list.subquery)? {
@@ -94,8 +95,29 @@ fn item_apart(expr: Expr) -> Result<Transformed<Expr>> {
             }
             None => Transformed::no(Expr::SetComparison(of)),
         },
+        Expr::Exists(exists) => match without_columns(&exists)? {
+            Some(subquery) => Transformed::yes(Expr::Exists(Exists { subquery, ..exists })),
+            None => Transformed::no(Expr::Exists(exists)),
+        },
         other => Transformed::no(other),
     })
+}
+
+fn without_columns(exists: &Exists) -> Result<Option<Subquery>> {
+    let of = &exists.subquery;
+    let LogicalPlan::Projection(items) = &*of.subquery else { return Ok(None) };
+    let fields = items.schema.fields();
+    let names: BTreeSet<&str> = fields.iter().map(|field| field.name().as_str()).collect();
+    let is_plain = items.expr.iter().all(|item| matches!(item, Expr::Column(_)));
+    if of.outer_ref_columns.is_empty()
+        || names.len() == fields.len()
+        || !is_plain
+        || membership::row_looked_for(exists).is_some()
+    {
+        return Ok(None);
+    }
+    let new = project(vec![lit(1i64).alias(ITEM)], LogicalPlan::clone(&items.input))?;
+    Ok(Some(Subquery { subquery: Arc::new(new), ..of.clone() }))
 }
 
 fn named(of: &Subquery) -> Result<Option<Subquery>> {

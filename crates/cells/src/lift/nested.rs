@@ -14,7 +14,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use crate::walk::WalkPlan;
+use crate::walk::{Walk, WalkPlan};
 use arrow::array::{Array, Int8Array, UInt64Array, make_comparator};
 use arrow::compute::{SortOptions, concat, take};
 use arrow::datatypes::{DataType, FieldRef};
@@ -24,9 +24,9 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::Between;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ReturnFieldArgs,
-    ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, SortExpr, Volatility, WindowFrame,
-    WindowFrameBound, WindowFrameUnits, lit, not,
+    Aggregate, BinaryExpr, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator,
+    ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, SortExpr, Volatility,
+    WindowFrame, WindowFrameBound, WindowFrameUnits, lit, not,
 };
 
 use super::functions::{columnar, scalar};
@@ -36,7 +36,7 @@ const NAME: &str = "tessera_order";
 /// The order of values: NULL is the greatest.
 pub(super) const ORDER: SortOptions = SortOptions { descending: false, nulls_first: false };
 
-/// Rewrites sorts and windows. Runs before types are coerced, which refuses the frames.
+/// Rewrites sorts, windows and ordered aggregates. Runs before types are coerced, which refuses the frames.
 pub(super) fn keys(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.map_all_up(|node| match node {
         LogicalPlan::Sort(mut sort) => {
@@ -46,6 +46,10 @@ pub(super) fn keys(plan: LogicalPlan) -> Result<LogicalPlan> {
         LogicalPlan::Window(window) => {
             let schema = Arc::clone(window.input.schema());
             super::map_parts(LogicalPlan::Window(window), |expr| Ok(call(expr, &schema)))
+        }
+        LogicalPlan::Aggregate(aggregate) if has_ordered(&aggregate)? => {
+            let schema = Arc::clone(aggregate.input.schema());
+            super::map_parts(LogicalPlan::Aggregate(aggregate), |expr| Ok(ordered(expr, &schema)))
         }
         other => Ok(Transformed::no(other)),
     })
@@ -76,6 +80,33 @@ fn apart(keys: &mut Vec<SortExpr>, schema: &DFSchema) -> bool {
     }
     *keys = all;
     true
+}
+
+/// True if a node has aggregates in the order of nested values.
+fn has_ordered(aggregate: &Aggregate) -> Result<bool> {
+    let schema = aggregate.input.schema();
+    let is_ordered = |expr: &Expr| match expr {
+        Expr::AggregateFunction(function) => {
+            function.params.order_by.iter().any(|key| is_nested(&key.expr, schema))
+        }
+        _ => false,
+    };
+    for call in &aggregate.aggr_expr {
+        if call.any(|e| Ok(is_ordered(e)))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// An aggregate whose order may be of nested values. WITHIN GROUP has one key.
+fn ordered(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let Expr::AggregateFunction(function) = &mut expr else { return Transformed::no(expr) };
+    if function.func.supports_within_group_clause() {
+        return Transformed::no(expr);
+    }
+    let is_changed = apart(&mut function.params.order_by, schema);
+    Transformed::new_transformed(expr, is_changed)
 }
 
 /// A window function whose keys may be nested.

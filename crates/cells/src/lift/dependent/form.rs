@@ -4,6 +4,7 @@
 //! those operators handle each row, or each group of equal columns, by itself. Its columns must keep their names.
 
 use crate::walk::{Walk, WalkPlan};
+use arrow::datatypes::DataType;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Column, DFSchema, JoinType, Result};
 use datafusion::logical_expr::utils::{merge_schema, split_conjunction};
@@ -72,7 +73,7 @@ impl Form<'_> {
         }
         if let LogicalPlan::Filter(filter) = plan {
             let Some(below) = self.pulled(&filter.input, false)? else { return Ok(None) };
-            return self.of_condition(&filter.predicate, below);
+            return self.of_condition(&filter.predicate, filter.input.schema(), below);
         }
         let mut is_direct = false;
         plan.each_expr(|expr| {
@@ -93,7 +94,7 @@ impl Form<'_> {
             }
             LogicalPlan::Distinct(Distinct::All(input)) => {
                 let below = self.pulled(input, false)?;
-                Ok(below.filter(|below| !below.is_one))
+                Ok(below.filter(|below| !below.is_one && self.place != Place::Lateral))
             }
             LogicalPlan::Limit(limit) if is_top && self.place == Place::Exists => {
                 let keeps_first = matches!(limit.get_skip_type()?, SkipType::Literal(0))
@@ -139,7 +140,12 @@ impl Form<'_> {
         Ok(are_left)
     }
 
-    fn of_condition(&self, condition: &Expr, mut below: Pulled) -> Result<Option<Pulled>> {
+    fn of_condition(
+        &self,
+        condition: &Expr,
+        schema: &DFSchema,
+        mut below: Pulled,
+    ) -> Result<Option<Pulled>> {
         for part in split_conjunction(condition) {
             if !names_one(part, self.names)? {
                 continue;
@@ -147,7 +153,7 @@ impl Form<'_> {
             if below.is_one {
                 return Ok(None);
             }
-            below.are_equal &= is_equality(part);
+            below.are_equal &= is_equality(part, schema);
             let mut columns: Vec<&Column> = part.column_refs().into_iter().collect();
             columns.sort();
             for column in columns {
@@ -166,7 +172,11 @@ impl Form<'_> {
             [Expr::GroupingSet(_)] => return None,
             _ => false,
         };
-        let is_row_known = !is_one || matches!(self.place, Place::Value | Place::Lateral);
+        // DataFusion does not plan groups behind LATERAL; a condition that is no equality would repeat them.
+        let is_row_known = match is_one {
+            true => matches!(self.place, Place::Value | Place::Lateral),
+            false => self.place != Place::Lateral,
+        };
         let is_moved = below.are_equal || aggregate.aggr_expr.is_empty();
         let exprs = aggregate.group_expr.iter().chain(&aggregate.aggr_expr);
         let exprs: Vec<Expr> = exprs.cloned().collect();
@@ -186,16 +196,83 @@ fn are_kept(pulled: &Pulled, items: &[Expr], schema: &DFSchema) -> bool {
     })
 }
 
-/// True for `column = outside`, with a cast or without: rows of equal columns fulfil it together.
-fn is_equality(condition: &Expr) -> bool {
+/// True for `column = outside`: rows of equal columns fulfil it together, and only those. The column may have a cast
+/// that keeps different values apart: in `t::date = outside` DataFusion would make a group of each `t`.
+fn is_equality(condition: &Expr, schema: &DFSchema) -> bool {
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition else {
         return false;
     };
+    let kind = |side: &Expr| match side {
+        Expr::Column(column) => {
+            let at = schema.maybe_index_of_column(column)?;
+            Some(schema.field(at).data_type().clone())
+        }
+        _ => None,
+    };
     let is_column = |side: &Expr| match side {
-        Expr::Column(_) => true,
-        Expr::Cast(Cast { expr, .. }) => matches!(**expr, Expr::Column(_)),
+        // Lists and structs of -0.0 and 0.0 are two groups.
+        Expr::Column(_) => kind(side).is_some_and(|of| !of.is_nested()),
+        Expr::Cast(Cast { expr, field }) => {
+            kind(expr).is_some_and(|from| is_one_to_one(&from, field.data_type()))
+        }
         _ => false,
     };
     let is_outside = |side: &Expr| side.column_refs().is_empty();
     (is_column(left) && is_outside(right)) || (is_outside(left) && is_column(right))
+}
+
+/// True if a cast between these types gives different values for different values.
+fn is_one_to_one(from: &DataType, to: &DataType) -> bool {
+    use DataType::{
+        Date32, Date64, Decimal128, Dictionary, Float32, Float64, Int8, Int16, Int32, Int64,
+        LargeUtf8, Timestamp, UInt8, UInt16, UInt32, UInt64, Utf8, Utf8View,
+    };
+    match (from, to) {
+        (Dictionary(_, from), to) => is_one_to_one(from, to),
+        (from, to) if from == to => !from.is_nested(),
+        (Utf8 | LargeUtf8 | Utf8View, Utf8 | LargeUtf8 | Utf8View)
+        | (Int8 | UInt8, Int16 | UInt16)
+        | (Int8 | Int16 | UInt8 | UInt16, Int32 | UInt32 | Float32)
+        | (Int8 | Int16 | Int32 | UInt8 | UInt16 | UInt32, Int64 | UInt64 | Float64)
+        | (Int64, UInt64)
+        | (UInt64, Int64)
+        | (Float32, Float64)
+        | (Date32, Date64 | Timestamp(_, _)) => true,
+        (from, Decimal128(_, scale)) if from.is_integer() => *scale >= 0,
+        (Decimal128(_, from), Decimal128(_, to)) => from <= to,
+        (Timestamp(from, zone), Timestamp(to, other)) => from <= to && zone == other,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::datatypes::TimeUnit::{Microsecond, Nanosecond};
+
+    #[test]
+    fn casts_that_make_values_equal_are_no_equality() {
+        use DataType::{
+            Date32, Decimal128, Float64, Int32, Int64, List, Timestamp, Utf8, Utf8View,
+        };
+        let list = || List(std::sync::Arc::new(arrow::datatypes::Field::new("item", Int32, true)));
+        let (micros, nanos) = (Timestamp(Microsecond, None), Timestamp(Nanosecond, None));
+        for (from, to, want) in [
+            (Int32, Int64, true),
+            (Int32, Float64, true),
+            (Int64, Float64, false),
+            (Float64, Int64, false),
+            (Date32, nanos.clone(), true),
+            (nanos.clone(), Date32, false),
+            (micros.clone(), nanos.clone(), true),
+            (nanos, micros, false),
+            (Decimal128(5, 2), Decimal128(9, 4), true),
+            (Decimal128(9, 4), Decimal128(9, 2), false),
+            (Utf8, Utf8View, true),
+            (Utf8, Int32, false),
+            (list(), list(), false),
+        ] {
+            assert_eq!(is_one_to_one(&from, &to), want, "{from} as {to}");
+        }
+    }
 }

@@ -140,7 +140,13 @@ impl Rows<'_> {
             return refused("GROUPING SETS, ROLLUP or CUBE");
         }
         let input = Arc::new(self.plan(&of.input)?);
-        let groups = self.outside().chain(self.all_inside(&of.group_expr)?).collect();
+        let own = self.all_inside(&of.group_expr)?.into_iter().enumerate();
+        // A key that is a column outside is there twice.
+        let own = own.map(|(at, key)| match &key {
+            Expr::Column(column) if is_of(column, self.names) => key.alias(format!("[key {at}]")),
+            _ => key,
+        });
+        let groups = self.outside().chain(own).collect();
         let plan = Aggregate::try_new(input, groups, self.all_inside(&of.aggr_expr)?)?;
         let plan = self.named(LogicalPlan::Aggregate(plan), &of.schema)?;
         match of.group_expr.is_empty() {

@@ -2,9 +2,11 @@
 
 use crate::walk::{Walk, WalkPlan};
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{JoinType, Result};
+use datafusion::common::{Column, JoinType, Result};
 use datafusion::logical_expr::expr::{AggregateFunction, WindowFunction};
-use datafusion::logical_expr::{Aggregate, Distinct, Expr, LogicalPlan, Volatility, Window};
+use datafusion::logical_expr::{
+    Aggregate, Distinct, Expr, LogicalPlan, Subquery, Volatility, Window,
+};
 
 use super::super::functions::opaque;
 use super::bind::subquery_of;
@@ -24,6 +26,14 @@ pub(super) fn is_settled(plan: &LogicalPlan, columns: &[usize]) -> Result<bool> 
             LogicalPlan::Limit(_) | LogicalPlan::Distinct(Distinct::On(_)) => false,
             LogicalPlan::Sort(sort) => sort.fetch.is_none(),
             LogicalPlan::Filter(filter) => are_settled(&filter.predicate, &filter.input),
+            LogicalPlan::Aggregate(aggregate) => {
+                aggregate.group_expr.iter().all(|key| are_settled(key, &aggregate.input))
+            }
+            LogicalPlan::Join(join) => {
+                let is_one = |expr: &Expr| are_settled_in(expr, &[&join.left, &join.right]);
+                join.on.iter().all(|(left, right)| is_one(left) && is_one(right))
+                    && join.filter.as_ref().is_none_or(is_one)
+            }
             _ => true,
         };
         node.each_expr(|expr| {
@@ -54,11 +64,37 @@ fn is_volatile(expr: &Expr) -> Result<bool> {
     Ok(found)
 }
 
-/// True if all columns of an expression are settled.
+/// True if all columns of an expression are settled, and all rows of its subqueries.
 fn are_settled(expr: &Expr, input: &LogicalPlan) -> bool {
-    expr.column_refs()
-        .into_iter()
-        .all(|name| input.schema().maybe_index_of_column(name).is_some_and(|at| column(input, at)))
+    are_settled_in(expr, &[input])
+}
+
+/// The same for columns of one of these plans.
+fn are_settled_in(expr: &Expr, inputs: &[&LogicalPlan]) -> bool {
+    let is_settled_one = |name: &Column| {
+        inputs.iter().find_map(|input| {
+            let at = input.schema().maybe_index_of_column(name)?;
+            Some(column(input, at))
+        })
+    };
+    let differs = expr.any(|e| {
+        let columns = !matches!(e, Expr::Exists(_));
+        Ok(subquery_of(e).is_some_and(|of| !is_same(of, columns, &is_settled_one)))
+    });
+    expr.column_refs().into_iter().all(|name| is_settled_one(name) == Some(true))
+        && !differs.unwrap_or(true)
+}
+
+/// True if a subquery has the same rows each time; without `columns` only their number counts. `outside` tells whether
+/// a column outside is settled, if it knows that column.
+fn is_same(of: &Subquery, columns: bool, outside: &impl Fn(&Column) -> Option<bool>) -> bool {
+    let count = if columns { of.subquery.schema().fields().len() } else { 0 };
+    let places: Vec<usize> = (0..count).collect();
+    let are_outside = of.outer_ref_columns.iter().all(|expr| match expr {
+        Expr::OuterReferenceColumn(_, name) => outside(name) != Some(false),
+        _ => true,
+    });
+    are_outside && is_settled(&of.subquery, &places).unwrap_or(false)
 }
 
 fn column(plan: &LogicalPlan, at: usize) -> bool {

@@ -97,7 +97,8 @@ impl Exact {
 
     fn sort(&mut self) {
         if self.values.len() - self.sorted > FEW {
-            self.values.sort_unstable_by(f64::total_cmp);
+            // The stable sort merges the sorted values with the new ones in linear time.
+            self.values.sort_by(f64::total_cmp);
             self.sorted = self.values.len();
         }
         while self.sorted < self.values.len() {
@@ -146,7 +147,8 @@ impl Accumulator for Exact {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        if self.is_frame {
+        // A selection would put values among the sorted ones.
+        if self.is_frame || self.sorted > 0 {
             self.sort();
         }
         self.is_frame = true;
@@ -215,6 +217,36 @@ mod tests {
         frame.retract_batch(&batch(&[1.0])).unwrap();
         assert_eq!(frame.evaluate().unwrap(), ScalarValue::from(5.0));
         assert!(frame.retract_batch(&batch(&[2.0])).is_err());
+    }
+
+    #[test]
+    fn values_may_leave_before_the_first_evaluation() {
+        let mut frame = Exact::new(0.5, DataType::Float64);
+        frame.update_batch(&batch(&[7.0, 1.0, 9.0])).unwrap();
+        frame.retract_batch(&batch(&[7.0])).unwrap();
+        frame.update_batch(&batch(&[0.0, -3.0])).unwrap();
+        // numpy.median([1, 9, 0, -3])
+        assert_eq!(frame.evaluate().unwrap(), ScalarValue::from(0.5));
+        frame.retract_batch(&batch(&[1.0, 9.0])).unwrap();
+        assert_eq!(frame.evaluate().unwrap(), ScalarValue::from(-1.5));
+    }
+
+    #[test]
+    fn states_of_several_workers_are_merged() {
+        let state = |values: &[f64]| {
+            let mut part = Exact::new(0.25, DataType::Float64);
+            part.update_batch(&batch(values)).unwrap();
+            part.state().unwrap().remove(0).to_array().unwrap()
+        };
+        let mut all = Exact::new(0.25, DataType::Float64);
+        for values in [&[4.0, 1.0][..], &[], &[3.0, 2.0, 8.0]] {
+            all.merge_batch(&[state(values)]).unwrap();
+        }
+        // numpy.quantile([4, 1, 3, 2, 8], 0.25)
+        assert_eq!(all.evaluate().unwrap(), ScalarValue::from(2.0));
+        let mut none = Exact::new(0.25, DataType::Float64);
+        none.merge_batch(&[state(&[])]).unwrap();
+        assert_eq!(none.evaluate().unwrap(), ScalarValue::Float64(None));
     }
 
     #[test]

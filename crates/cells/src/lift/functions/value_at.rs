@@ -13,6 +13,7 @@ use datafusion::logical_expr::{Accumulator, AggregateUDFImpl, Signature, Volatil
 
 use super::discrete::field_of;
 use super::recomputed;
+use crate::lift::labels::canonical;
 use crate::lift::names::{ARG_MAX, ARG_MIN};
 use crate::lift::nested::ORDER;
 
@@ -93,6 +94,8 @@ struct Best {
 impl Accumulator for Best {
     fn update_batch(&mut self, columns: &[ArrayRef]) -> Result<()> {
         let [values, keys] = columns else { return internal_err!("a value without a key") };
+        // -0.0 equals 0.0, as in ORDER BY.
+        let keys = &canonical(keys);
         let wanted = if self.is_max { Ordering::Greater } else { Ordering::Less };
         let compare = make_comparator(keys.as_ref(), keys.as_ref(), ORDER)?;
         let mut first: Option<usize> = None;

@@ -195,8 +195,8 @@ fn float<T: faer::traits::ComplexField + gemm::Float + small::Real>(
     mut to: Target<'_>,
     room: &mut [u8],
 ) -> Result<(), KernelError> {
-    // SAFETY: the caller gives the machine's own level; `holds` proved that every cell of both blocks lies in its memory,
-    // aligned for T; the caller guarantees that `c` holds the target's rows, aligned.
+    // SAFETY: the machine has the level; `holds` proved that every cell of both blocks lies in its memory, aligned for T;
+    // the caller guarantees that `c` holds the target's rows, aligned.
     if block.k > 0 && unsafe { small::product::<T>(level, block, &a, &b, &mut to) } {
         return Ok(());
     }

@@ -118,7 +118,7 @@ fn tensors(place: &Place, sql: &str) -> Vec<Tensor> {
 }
 
 /// One statement for each way that cells are taken in; `$` is the tensor.
-const QUESTIONS: [&str; 72] = [
+const QUESTIONS: [&str; 74] = [
     "sum($)",
     "sum($, 0)",
     "sum($, 1)",
@@ -169,6 +169,8 @@ const QUESTIONS: [&str; 72] = [
     "rolling($, 'max', time => 30)",
     "rolling($, 'std', lat => 3, min_periods => 2)",
     "rolling($, 'min', time => 3, center => true)",
+    "rolling($, 'median', time => 6, min_periods => 2)",
+    "rolling($, 'quantile', lon => 5, q => 0.2)",
     "coarsen($, 'mean', lat => 3)",
     "sort($, 2)",
     "sort($, 0)",

@@ -64,6 +64,10 @@ f.q("rolling(x, 'sum', dim_0 => 2, dim_1 => 3), rolling(x, 'max', dim_0 => 2, di
     da(xa.rolling(dim_0=2, dim_1=3).sum()), da(xa.rolling(dim_0=2, dim_1=3).max()))
 f.q("rolling(x, 'median', dim_1 => 3, min_periods => 1), rolling(m, 'median', dim_0 => 2), rolling(i, 'median', dim_0 => 3, center => true, min_periods => 2), rolling(z, 'median', dim_1 => 2)",
     windows(d.x, "median", 3, 1, least=1), windows(d.m, "median", 2, 0), windows(d.i.astype("f8"), "median", 3, 0, True, 2), d.z)
+f.q("rolling(n, 'median', dim_1 => 4, center => true, min_periods => 1), rolling(mn, 'median', dim_0 => 3, min_periods => 1), rolling(n, 'median', dim_1 => 3, min_periods => 1, skipna => true)",
+    windows(d.n, "median", 4, 1, True, 1), windows(d.mn, "median", 3, 0, least=1), windows(ma.masked_invalid(d.n), "median", 3, 1, least=1))
+f.q("rolling(m, 'median', dim_1 => 100, center => true, min_periods => 1), rolling(v, 'median', dim_0 => 4096, min_periods => 7), rolling(v, 'median', dim_0 => 100), rolling(x32, 'median', dim_0 => 2, min_periods => 0)",
+    windows(d.m, "median", 100, 1, True, 1), windows(d.v, "median", 4096, 0, least=7), ma.masked_all(7), windows(d.x32, "median", 2, 0, least=0).astype("f4"))
 f.q("rolling(x, 'std', dim_0 => 2, dim_1 => 3, ddof => 1), rolling(x, 'var', dim_0 => 3, dim_1 => 2, center => true, min_periods => 1)",
     da(xa.rolling(dim_0=2, dim_1=3).std(ddof=1)), xa.rolling(dim_0=3, dim_1=2, center=True, min_periods=1).var().values)
 f.error("rolling(x, 'median', dim_0 => 20, dim_1 => 20)", "invalid_argument")

@@ -195,8 +195,8 @@ fn float<T: faer::traits::ComplexField + gemm::Float + small::Real>(
     mut to: Target<'_>,
     room: &mut [u8],
 ) -> Result<(), KernelError> {
-    // SAFETY: `holds` proved that every cell of both blocks lies in its memory, aligned for T; the caller guarantees
-    // that `c` holds the target's rows.
+    // SAFETY: the machine has the level; `holds` proved that every cell of both blocks lies in its memory, aligned for T;
+    // the caller guarantees that `c` holds the target's rows, aligned.
     if block.k > 0 && unsafe { small::product::<T>(level, block, &a, &b, &mut to) } {
         return Ok(());
     }
@@ -386,16 +386,21 @@ mod tests {
                     for (l, r) in left.iter().flat_map(|l| right.iter().map(move |r| (l, r))) {
                         let side = |bytes, strides| Strided { bytes, offset: 0, strides };
                         let (l, r) = (side(&l.0, &l.1), side(&r.0, &r.1));
-                        for add in [false, true] {
-                            let mut out = bytes(&before);
-                            let to = Target { c: &mut out, c_row: n, add };
+                        // Rows of the target that are adjacent, and with cells between them that stay as they are.
+                        for (add, c_row) in [false, true].into_iter().flat_map(|add| [(add, n), (add, n + 3)]) {
+                            let apart = |rows: &[$t]| -> Vec<$t> {
+                                rows.chunks(n).flat_map(|row| [row, &[77; 3][..c_row - n]].concat()).collect()
+                            };
+                            let mut out = bytes(&apart(&before));
+                            let to = Target { c: &mut out, c_row, add };
                             contract(DType::$dtype, Block { m, n, k }, l, r, to, &mut []).unwrap();
                             let want: Vec<$t> = sums
                                 .iter()
                                 .zip(&before)
                                 .map(|(s, b)| if add { s.wrapping_add(*b) } else { *s })
                                 .collect();
-                            assert_eq!(out, bytes(&want), "{m} {n} {k} {:?} {:?} {add}", l.strides, r.strides);
+                            let (l, r) = (l.strides, r.strides);
+                            assert_eq!(out, bytes(&apart(&want)), "{m} {n} {k} {l:?} {r:?} {add} {c_row}");
                         }
                     }
                 }
@@ -404,9 +409,11 @@ mod tests {
     }
     wrapping_sums! {
         products_of_int8_are_those_of_loops i8 Int8
+        products_of_uint8_are_those_of_loops u8 UInt8
         products_of_int16_are_those_of_loops i16 Int16
         products_of_uint16_are_those_of_loops u16 UInt16
         products_of_int32_are_those_of_loops i32 Int32
+        products_of_uint32_are_those_of_loops u32 UInt32
         products_of_int64_are_those_of_loops i64 Int64
         products_of_uint64_are_those_of_loops u64 UInt64
     }

@@ -499,6 +499,70 @@ mod tests {
         assert_eq!(positions(sql, 4), [4, 1, 0, 3]);
     }
 
+    /// Positions of lines of `n` cells, some of them masked, against those of a stable sort of the standard library.
+    fn are_stable<T: Copy + PartialOrd, const N: usize>(
+        (dtype, n): (DType, usize),
+        cells: &[T],
+        bytes: fn(T) -> [u8; N],
+    ) {
+        let bytes: Vec<u8> = cells.iter().flat_map(|x| bytes(*x)).collect();
+        let masks: Vec<u8> = (0..cells.len()).map(|i| u8::from(i % 11 != 4)).collect();
+        let (shape, strides) = ([(cells.len() / n) as u64, n as u64], [n as i64, 1]);
+        let some = [(false, n), (true, n), (false, n.div_ceil(3)), (true, n.div_ceil(3))];
+        let cases = some.iter().flat_map(|c| [None, Some(&masks[..])].map(|valid| (c, valid)));
+        for (&(descending, kept), valid) in cases {
+            let value = Strided { bytes: &bytes, offset: 0, strides: &strides };
+            let lines = LinesIn { shape: &shape, axis: 1, dtype, value, valid };
+            let mut at = vec![0; cells.len() / n * kept * 8];
+            let out = LinesOut { kept: kept as u64, value: &mut at, valid: None };
+            let order = SortOrder { descending, ..SortOrder::default() };
+            sort(lines, SortWhat::Positions, order, out, &|| false).unwrap();
+            for (l, line) in cells.chunks(n).enumerate() {
+                // Numbers, then NaN, then masked cells.
+                let class = |i: usize| match valid.is_some_and(|v| v[l * n + i] == 0) {
+                    true => 2,
+                    false => u8::from(line[i].partial_cmp(&line[i]).is_none()),
+                };
+                let mut want: Vec<usize> = (0..n).collect();
+                want.sort_by(|&i, &j| {
+                    let (x, y) = if descending { (j, i) } else { (i, j) };
+                    let numbers = line[x].partial_cmp(&line[y]).filter(|_| class(i) == 0);
+                    class(i).cmp(&class(j)).then(numbers.unwrap_or(std::cmp::Ordering::Equal))
+                });
+                let got: Vec<usize> =
+                    (0..kept).map(|i| i64::read(&at, l * kept + i) as usize).collect();
+                assert_eq!(got[..], want[..kept], "{dtype} {n} {descending} {kept} {l}");
+            }
+        }
+    }
+
+    #[test]
+    fn positions_of_narrow_cells_are_those_of_a_stable_sort() {
+        // Around a vector, a network, and what is partitioned through a buffer.
+        for n in [1, 7, 33, 70, 1500] {
+            let mut random = crate::noise(n as u64 + 1);
+            let wide: Vec<u64> = (0..3 * n).map(|_| random() >> 20).collect();
+            let float = |x: &u64| [f32::NAN, -0.0, 0.0, f32::INFINITY, -2.5][(*x % 5) as usize];
+            are_stable(
+                (DType::Float32, n),
+                &wide.iter().map(float).collect::<Vec<_>>(),
+                f32::to_ne_bytes,
+            );
+            let narrow = |x: &u64| (*x % 200) as i16 - 100;
+            are_stable(
+                (DType::Int16, n),
+                &wide.iter().map(narrow).collect::<Vec<_>>(),
+                i16::to_ne_bytes,
+            );
+            let whole = |x: &u64| *x as u32 | 0xffff_fff0;
+            are_stable(
+                (DType::UInt32, n),
+                &wide.iter().map(whole).collect::<Vec<_>>(),
+                u32::to_ne_bytes,
+            );
+        }
+    }
+
     #[test]
     fn quantiles_of_strided_lines() {
         // Lines [1, 3, 5, 7] and [2, NaN, 6, 8], column by column.

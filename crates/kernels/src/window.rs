@@ -12,6 +12,8 @@
 //! lines stay in the caches. Nothing is ever subtracted, so no digits cancel, NaN and infinities affect only the
 //! windows that contain them, and the bits are the same for every chunking.
 //!
+//! Quantiles are no such operation: their windows stay sorted while they move (`sorted`).
+//!
 //! # Source
 //! M. van Herk, "A fast algorithm for local minimum and maximum filters on rectangular and octagonal kernels", 1992;
 //! it holds for every associative operation.

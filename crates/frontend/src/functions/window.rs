@@ -197,7 +197,6 @@ fn rolling(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         }
         Operation::Quantile(_) if frames.len() == 1 => return too_long(a, size, SORTED_MAX),
         _ if size > STACK_MAX => return too_long(a, size, STACK_MAX),
-
         how => side_by_side(l, x, how, &frames, min_count, a.span)?,
     };
     let dims = t.dims.iter().map(|d| Dim { group: None, ..d.clone() }).collect();

@@ -428,8 +428,9 @@ pub(super) unsafe fn product<T: Float>(
                             columns: (p.width * kernels.lanes).min(columns - p.column),
                             add: to.add || k0 > 0,
                         };
-                        // SAFETY: both sides are packed or valid in place; the caller gives a target of the product's
-                        // rows and columns.
+                        // SAFETY: both sides are packed or valid in place, where the registers of a panel may hold cells
+                        // beyond its columns, but none beyond the side's memory; the caller gives a target of the
+                        // product's rows and columns.
                         unsafe { kernels.tiles[p.width - 1][high - 1](&tile) };
                     }
                 }

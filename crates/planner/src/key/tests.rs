@@ -9,6 +9,15 @@ fn the_hash_is_of_defined_bytes() {
 }
 
 #[test]
+fn the_hash_of_numbers_is_of_their_bytes() {
+    // Python: sha256(pack('<1000Q', *[i * i for i in range(1000)])), and sha256(b'').
+    let squares: Vec<u64> = (0..1000).map(|i| i * i).collect();
+    let told = |numbers: &[u64]| StageKey(hash::of_numbers(numbers)).to_string();
+    assert_eq!(told(&squares), "f82d06f0edae971b90273b82a8895f78");
+    assert_eq!(told(&[]), "e3b0c44298fc1c149afbf4c8996fb924");
+}
+
+#[test]
 fn what_differs_is_told_apart() {
     let of = |v: &dyn Fn() -> Option<StageKey>| v().unwrap();
     let all = [

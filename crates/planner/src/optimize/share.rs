@@ -38,3 +38,29 @@ fn hash(node: &Node) -> u64 {
     }
     state.finish()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use crate::config::Config;
+    use crate::ir::ConstArray;
+
+    #[test]
+    fn takes_are_shared_if_all_of_their_positions_are_equal() {
+        let mut old = Builder::new(Config::default());
+        let x = old.array(ConstArray::from_i64(&[5, 6, 7, 8])).unwrap();
+        // The ends and the number of positions are those that are hashed.
+        for positions in [[0u64, 1, 2, 3], [0, 2, 1, 3], [0, 1, 2, 3]] {
+            old.take(x, 0, positions.into()).unwrap();
+        }
+        let (mut b, mut share) = (Builder::new(Config::default()), rewrite());
+        let mut new: Vec<NodeId> = Vec::new();
+        for (_, node) in old.graph.nodes() {
+            let inputs: Vec<NodeId> = node.inputs.iter().map(|i| new[i.0 as usize]).collect();
+            new.push(share(&mut b, node, &inputs).unwrap());
+        }
+        assert_ne!(new[1], new[2]);
+        assert_eq!(new[1], new[3]);
+    }
+}

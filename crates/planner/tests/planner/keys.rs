@@ -181,6 +181,9 @@ fn any_other_query_is_another_key() {
     let mean = |axis: usize| {
         move |b: &mut Builder, x: NodeId| b.reduce_axes(x, ReduceKind::Mean, &[axis]).unwrap()
     };
+    let take = |axis: usize, positions: [u64; 4]| {
+        move |b: &mut Builder, x: NodeId| b.take(x, axis, positions.into()).unwrap()
+    };
     let all = [
         of("1", 50, &times(2.0)),
         of("2", 50, &times(2.0)),
@@ -191,12 +194,16 @@ fn any_other_query_is_another_key() {
         of("1", 50, &random(2)),
         of("1", 50, &mean(0)),
         of("1", 50, &mean(1)),
+        of("1", 50, &take(0, [0, 1, 2, 9])),
+        of("1", 50, &take(0, [0, 2, 1, 9])),
+        of("1", 50, &take(1, [0, 1, 2, 9])),
     ];
     for (i, a) in all.iter().enumerate() {
         assert!(all[..i].iter().all(|b| a != b), "{i}");
     }
     assert_eq!(of("1", 50, &times(f64::NAN)), all[4]);
     assert_eq!(of("1", 50, &random(2)), all[6]);
+    assert_eq!(of("1", 50, &take(0, [0, 2, 1, 9])), all[10]);
 }
 
 #[test]

@@ -118,3 +118,83 @@ fn cells_where_they_lie_give_the_bits_of_tiles() {
         }
     }
 }
+
+/// The first cell that no other beats: NaN beats numbers, as in NumPy.
+fn first_best(cells: &[f64], least: bool) -> usize {
+    let beats = |v: f64, s: f64| {
+        let better = if least { v < s } else { v > s };
+        better || (v.is_nan() && !s.is_nan())
+    };
+    (0..cells.len()).fold(0, |best, i| if beats(cells[i], cells[best]) { i } else { best })
+}
+
+#[test]
+fn positions_are_those_of_the_first_best_cells() {
+    // Around the cells that are compared beside each other, and lines that are processed in blocks.
+    let shapes: [(u64, u64); 7] =
+        [(6, 1), (9, 31), (9, 32), (7, 125), (3, 200), (2, 4133), (2, 66_000)];
+    for (rows, columns) in shapes {
+        let (step, width) = ([columns as i64, 1], columns as usize);
+        // A part of its stage: positions are those of the stage.
+        let (stage, region) = ([rows + 2, columns + 5], Region::at(&[1, 3], &[rows, columns]));
+        let position = |i: usize| {
+            let (row, column) = (i as u64 / columns, i as u64 % columns);
+            ((row + 1) * stage[1] + column + 3) as i64
+        };
+        let mut r = lcg(columns);
+        // Ties, zeros of both signs, and NaN in some lines.
+        let one = |i: u64| match (r() * 12.0) as u32 {
+            0 => -0.0,
+            1 => 0.0,
+            2 if i / columns % 3 == 1 => f64::NAN,
+            n => f64::from(n % 3),
+        };
+        let cells: Vec<f64> = (0..rows * columns).map(one).collect();
+        let lines: Vec<&[f64]> = cells.chunks(width).collect();
+        let both = [ReduceKind::ArgMin, ReduceKind::ArgMax];
+        for kinds in both.chunks(1).chain([&both[..]]) {
+            for how in [AxisReduce::Keep, AxisReduce::All] {
+                let output = |kind: &ReduceKind| FusedOutput::Reduce {
+                    kind: *kind,
+                    axes: [how.clone(), AxisReduce::All].into_iter().collect(),
+                    value: Arg::Input(0),
+                    valid: None,
+                };
+                let fused = Fused {
+                    program: Program { inputs: vec![DType::Float64], insts: vec![] },
+                    inputs: vec![field(0)],
+                    outputs: kinds.iter().map(output).collect(),
+                    batch: None,
+                };
+                let input = dense(&cells, &step, DType::Float64);
+                let out = run(&fused, &region, &stage, &[input]).unwrap();
+                for (kind, fields) in kinds.iter().zip(&out) {
+                    let least = *kind == ReduceKind::ArgMin;
+                    let (best, want): (Vec<usize>, Vec<i64>) = match how {
+                        AxisReduce::Keep => (0..lines.len())
+                            .map(|l| {
+                                let at = first_best(lines[l], least);
+                                (l * width + at, at as i64 + 3)
+                            })
+                            .unzip(),
+                        _ => {
+                            let at = first_best(&cells, least);
+                            (vec![at], vec![position(at)])
+                        }
+                    };
+                    assert_eq!(
+                        typed::<i64>(&fields[1], want.len()),
+                        want,
+                        "{kind} {rows} {columns}"
+                    );
+                    let bits: Vec<u64> = best.iter().map(|i| cells[*i].to_bits()).collect();
+                    assert_eq!(
+                        typed::<u64>(&fields[0], bits.len()),
+                        bits,
+                        "{kind} {rows} {columns}"
+                    );
+                }
+            }
+        }
+    }
+}

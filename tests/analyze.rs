@@ -183,7 +183,7 @@ fn the_text_has_a_line_for_each_operator() {
     assert!(line("DataSourceExec: ").unwrap().ends_with(" read"), "{text}");
     let measured = lines.last().unwrap();
     assert!(
-        measured.starts_with("measured: ") && measured.contains(" s, 10 rows, peak "),
+        measured.starts_with("measured: ") && measured.contains(" s, 10 rows, reserved "),
         "{text}"
     );
     assert!(measured.ends_with(" read, nothing spilled"), "{text}");
@@ -221,7 +221,7 @@ fn what_is_spilled_counts_for_its_operator() {
     // A number of 8 bytes each, at least once.
     assert!(spilled >= 7_000_000, "{}", all.0);
     assert_eq!(all.0["measured"]["bytes_spilled"], spilled, "{}", all.0);
-    assert!(all.0["measured"]["peak_bytes"].as_u64().unwrap() > 1 << 20, "{}", all.0);
+    assert!(all.0["measured"]["reserved_bytes"].as_u64().unwrap() > 1 << 20, "{}", all.0);
     place.is_quiet("rows that spilled");
 }
 

@@ -75,7 +75,7 @@ impl RowsMeasured {
     }
 
     /// The most memory that the operators had reserved at once.
-    pub fn peak_bytes(&self) -> u64 {
+    pub fn reserved_bytes(&self) -> u64 {
         self.peak.load(Relaxed)
     }
 

@@ -253,8 +253,8 @@ unsafe fn small<T: Real>(job: &Job<T>) {
         // the width at most.
         unsafe {
             match n - column {
-                ..=4 => columns_at::<T, 4>(job, column, n - column),
-                ..=8 => columns_at::<T, 8>(job, column, n - column),
+                0..=4 => columns_at::<T, 4>(job, column, n - column),
+                5..=8 => columns_at::<T, 8>(job, column, n - column),
                 rest => columns_at::<T, COLUMNS>(job, column, rest.min(COLUMNS)),
             }
         }

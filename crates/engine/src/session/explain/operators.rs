@@ -65,7 +65,9 @@ impl OperatorsRan {
             n => explain::bytes(n),
         };
         let seconds = self.seconds;
-        format!("measured: {seconds:.6} s, {rows}, reserved {reserved}, {read} read, {spilled} spilled\n")
+        format!(
+            "measured: {seconds:.6} s, {rows}, reserved {reserved}, {read} read, {spilled} spilled\n"
+        )
     }
 
     /// Adds the same to a JSON object.

@@ -97,7 +97,7 @@ fn value_at(function: &Function, args: [Expr; 2], is_greatest: bool) -> Option<E
             FunctionArguments::List(list)
                 if list.clauses.is_empty() && list.duplicate_treatment.is_none()
         );
-        return is_plain.then(|| Expr::Function(new));
+        return is_plain.then_some(Expr::Function(new));
     }
     // An aggregate inside is an error, which needs no condition: one in another would be copied at each level.
     let is_nested = has_aggregate(&args);

@@ -298,7 +298,7 @@ impl Session {
             () = statement.cancelled() => return Err(Error::Cancelled),
             assembled = run => assembled?,
         };
-        binding.ran.push(rows_of_island(&plan, &measured, operators));
+        binding.ran.push(rows_of_island(plan, &measured, operators));
         let sources = &mut binding.opener.sources;
         Ok(Done::Dataset(Arc::new(dataset(assembled, rows, &plan.orders, sources))))
     }

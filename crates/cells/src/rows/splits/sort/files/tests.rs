@@ -126,7 +126,8 @@ async fn tasks_with_little_memory_have_the_same_batches() {
     let all = concat_batches(&batches[0].schema(), &batches).unwrap();
     let expected = expected(&all, "v", SortOptions::default());
     for (before, most) in [(0, 1 << 30), (0, 1 << 17), (300, 1 << 30), (300, 1 << 17), (1024, 1)] {
-        let input = MemorySourceConfig::try_new_exec(&[batches.clone()], all.schema(), None);
+        let input =
+            MemorySourceConfig::try_new_exec(std::slice::from_ref(&batches), all.schema(), None);
         let config = SessionConfig::new().with_batch_size(BATCH_ROWS);
         let context = Arc::new(TaskContext::default().with_session_config(config));
         let rows = sorted_beside(input.unwrap(), by.clone(), (before, most), &context).await;

@@ -199,6 +199,10 @@ fn cell(column: &dyn Array, field: &Field, row: usize) -> String {
         DataType::Utf8 => column.as_string::<i32>().value(row).into(),
         DataType::Utf8View => column.as_string_view().value(row).into(),
         DataType::LargeUtf8 => column.as_string::<i64>().value(row).into(),
+        DataType::Date32 => {
+            let days = i64::from(column.as_primitive::<t::Date32Type>().value(row));
+            time_text(days * 86_400_000_000)
+        }
         DataType::Timestamp(unit @ (TimeUnit::Microsecond | TimeUnit::Nanosecond), _) => {
             let us = match unit {
                 TimeUnit::Nanosecond => {
@@ -208,11 +212,15 @@ fn cell(column: &dyn Array, field: &Field, row: usize) -> String {
                 }
                 _ => column.as_primitive::<t::TimestampMicrosecondType>().value(row),
             };
-            let text = tessera_planner::time::format_micros(us, Calendar::Standard);
-            number(&text, DType::parse("datetime").unwrap())
+            time_text(us)
         }
         other => format!("<{other}>"),
     }
+}
+
+fn time_text(us: i64) -> String {
+    let text = tessera_planner::time::format_micros(us, Calendar::Standard);
+    number(&text, DType::parse("datetime").unwrap())
 }
 
 thread_local! {

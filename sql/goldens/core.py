@@ -9,6 +9,7 @@
 A tensor prints as `name dtype [dim=len, ...]` and one line per innermost row; see README.md beside the scripts.
 """
 
+import datetime
 import re
 from pathlib import Path
 
@@ -68,6 +69,8 @@ def cell(v):
         return number(v if isinstance(v, np.floating) else np.float64(v))
     if isinstance(v, (np.datetime64, pd.Timestamp)):
         return moment(v)
+    if isinstance(v, datetime.date):
+        return moment(np.datetime64(v, "us"))
     if isinstance(v, cftime.datetime):
         return v.isoformat().split(".")[0]
     return str(v)

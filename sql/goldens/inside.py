@@ -60,7 +60,8 @@ same("SELECT id FROM z WHERE [{'a': [x]}] IS NOT DISTINCT FROM [{'a': ['-0.0'::d
 same("SELECT a.id, b.id AS j FROM z a, z b WHERE [a.x] < [b.x] AND a.id < 5 AND b.id < 5 ORDER BY a.id, j")
 same("SELECT id FROM z WHERE [x] BETWEEN ['-0.0'::double] AND [0.0::double] ORDER BY id")
 same("SELECT count(*) AS n FROM z WHERE {'a': x} >= {'a': 'nan'::double} AND id < 5")
-same("SELECT min(l) = [0.0::double] AS a, max(l) = ['nan'::double] AS b FROM (SELECT [x] AS l FROM z WHERE id < 5) q")
+same("SELECT min(l) = [0.0::double] AS a, max(l) = ['nan'::double] AS b FROM (SELECT make_array(x) AS l FROM z WHERE id < 5) q",
+     "SELECT min(l) = [0.0::double] AS a, max(l) = ['nan'::double] AS b FROM (SELECT [x] AS l FROM z WHERE id < 5) q")
 same("SELECT id, min([x]) OVER (ORDER BY id) = [0.0::double] AS a FROM z WHERE id < 5 ORDER BY id")
 same("SELECT id FROM z WHERE [x] IN ([1.0::double], [0.0::double]) ORDER BY id")
 same("SELECT count(DISTINCT [x]) AS a, count(DISTINCT {'a': x}) AS b FROM z")

@@ -272,8 +272,9 @@ impl Taken {
         let keys = || names.iter().map(|name| column(name.as_str()));
         let (answers, value) = match (kind, own) {
             (Kind::Exists, _) => {
-                let rows = Arc::new(project(keys().collect(), rows)?);
-                let rows = LogicalPlan::Distinct(Distinct::All(rows));
+                // DISTINCT over groups of more keys would be left out (DataFusion 55.2).
+                let rows = Aggregate::try_new(Arc::new(rows), keys().collect(), Vec::new())?;
+                let rows = LogicalPlan::Aggregate(rows);
                 (project(keys().chain([found(state)?.alias(&name)]).collect(), rows)?, {
                     let found = column(name.as_str());
                     if negated { found.is_null() } else { found.is_not_null() }

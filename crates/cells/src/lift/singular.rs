@@ -36,8 +36,8 @@ pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<Logical
     let mut is_changed = false;
     plan.map_all_up(|node| {
         let node = match node {
-            // Others have no values of subqueries.
-            LogicalPlan::Projection(_) | LogicalPlan::Filter(_) | LogicalPlan::Aggregate(_) => {
+            // The keys of groups have no such values: `dependent` has them.
+            LogicalPlan::Projection(_) | LogicalPlan::Filter(_) => {
                 super::map_parts(node, |expr| {
                     Ok(match replaced(&expr, state)? {
                         Some(new) => Transformed::yes(new),

@@ -217,7 +217,7 @@ def test_categories_of_numcodecs_are_texts(tmp_path, code):
             a[...] = names
             np.testing.assert_array_equal(zarr.open_array(tmp_path / "named.zarr/station")[...], names)
         (tmp_path / f"named.zarr/{name}/.zattrs").write_text(json.dumps({"_ARRAY_DIMENSIONS": ["x"]}))
-    g.create_array("v", shape=(7,), dtype="f8", attributes={"_ARRAY_DIMENSIONS": ["x"]})[...] = np.arange(7)
+    g.create_array("v", shape=(7,), dtype="f8", attributes={"_ARRAY_DIMENSIONS": ["x"]})[...] = np.arange(1, 8)
     rows = ts.sql(f"SELECT v, station, objects FROM '{tmp_path}/named.zarr' ORDER BY v").fetchall()
     want = [name or None for name in names]
     assert [row[1] or None for row in rows] == want and [row[2] or None for row in rows] == want

@@ -118,7 +118,7 @@ def test_fractions_are_spans_and_numbers_without_dtype_are_not(con: ts.Connectio
 
 
 def test_intervals_are_timedelta(con: ts.Connection, tmp_path: Path) -> None:
-    rows = "FROM (VALUES (timestamp '2020-01-01 06:00', 2), (NULL, 3)) v(t, n) ORDER BY n"
+    rows = "FROM (VALUES (timestamp '2020-01-01 06:00:00', 2), (NULL, 3)) v(t, n) ORDER BY n"
     query = f"SELECT n * INTERVAL '1 day 2 hours' AS i, t - timestamp '2020-01-01' AS d {rows}"
     want = [pd.Timedelta(hours=52), pd.Timedelta(hours=78)]
     con.sql(f"COPY ({query}) TO '{tmp_path / 'i.parquet'}'")

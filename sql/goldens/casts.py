@@ -1,9 +1,6 @@
 """sql/cells/casts: casts beside what they convert, expected from DuckDB."""
 
-from datetime import date, datetime
-
 import duckdb
-import numpy as np
 
 from .core import ERA5, Script
 from .labels import air
@@ -20,14 +17,10 @@ for view in VIEWS:
 f = Script("cells/casts", "Casts beside what they convert. Expected values from DuckDB.", 1e-12, setup=[ERA5, *VIEWS])
 
 
-def shown(v):
-    return np.datetime64(v, "us") if isinstance(v, (date, datetime)) else v
-
-
 def same(sql):
     rows = con.execute(sql).fetchall()
     assert rows, sql
-    f.rows(sql, [tuple(shown(v) for v in row) for row in rows])
+    f.rows(sql, rows)
 
 
 Q = "(SELECT t, s, sum(x) AS x, count(*) AS m FROM b GROUP BY t, s) q"

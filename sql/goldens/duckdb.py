@@ -1,9 +1,6 @@
 """sql/cells/duckdb: functions over rows that users of DuckDB type, expected from DuckDB."""
 
-from datetime import date, datetime
-
 import duckdb
-import numpy as np
 
 from .core import Script
 
@@ -18,8 +15,6 @@ f = Script("cells/duckdb", "Functions of DuckDB over rows. Expected values from 
 
 
 def shown(v):
-    if isinstance(v, (date, datetime)):
-        return np.datetime64(v, "us")
     if isinstance(v, list):
         return "[" + ", ".join("" if x is None else str(x) for x in v) + "]"
     return v

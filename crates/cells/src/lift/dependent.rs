@@ -7,7 +7,7 @@
 //!     Limit: skip=1                        Left Join: o.i IS NOT DISTINCT FROM k
 //!       Filter: q.i = outer o.i              TableScan: o
 //!         TableScan: q             ⇒         Projection: k, true AS found
-//!   TableScan: o                               Distinct: k
+//!   TableScan: o                               Aggregate: groupBy=[k]
 //!                                                Filter: number > 1
 //!                                                  Window: row_number() PARTITION BY k AS number
 //!                                                    Filter: q.i = k
@@ -343,7 +343,7 @@ fn domain(first: &LogicalPlan, outside: &[Outside]) -> Result<LogicalPlan> {
                 .to_string(),
             position: None,
             hint: Some(
-                "LIMIT, `random()`, `row_number()` and sums of floats do; store the rows first: `COPY (SELECT …) TO 'rows.parquet'`"
+                "rows below LIMIT, `random()`, `row_number()` or a sum of floats may differ; store them first: `COPY (SELECT …) TO 'rows.parquet'`"
                     .to_string(),
             ),
         })));

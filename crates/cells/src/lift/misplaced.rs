@@ -75,7 +75,7 @@ fn refused(node: &LogicalPlan) -> Option<Error> {
             })
         }
         LogicalPlan::Window(window) if window.window_expr.iter().any(is_grouping) => Some(error(
-            "`grouping` with OVER has no groups: it tells by which keys of GROUP BY a group is one",
+            "`grouping` cannot have OVER: it describes a group of GROUP BY, not a window",
             "write `grouping(x)` without OVER in a block with GROUP BY; it may be an argument or a key: `rank() OVER (PARTITION BY grouping(x) ORDER BY sum(v))`",
         )),
         // WHERE is checked before, and names stand for the functions of QUALIFY.

@@ -36,7 +36,7 @@ pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<Logical
     let mut is_changed = false;
     plan.map_all_up(|node| {
         let node = match node {
-            // The keys of groups have no such values: `dependent` has them.
+            // A key of groups cannot be a value of a correlated subquery; `dependent` rewrites those.
             LogicalPlan::Projection(_) | LogicalPlan::Filter(_) => {
                 super::map_parts(node, |expr| {
                     Ok(match replaced(&expr, state)? {

@@ -101,7 +101,7 @@ impl PhysicalRows {
         ONCE.call_once(|| {
             if set_join_set_tracer(&InheritsOperator).is_err() {
                 tracing::warn!(
-                    "times of operators lack the tasks of DataFusion: another tracer is set"
+                    "another task tracer is set: times of operators exclude tasks that DataFusion starts"
                 );
             }
         });

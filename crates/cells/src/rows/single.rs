@@ -16,6 +16,7 @@ use std::sync::Arc;
 /// | `properties`, `properties of f` | has properties of its own, or those of its field `f` |
 /// | `input`, `children of f`, `no_inputs` | reads its field `input`, what its field `f` reads, nothing |
 /// | `in_order` | returns rows in the order of its input |
+/// | `rows_of_input` | returns the rows of its input as they are, and has its statistics |
 /// | `expressions of f`, `no_expressions` | has the expressions of its field `f`, none |
 ///
 /// `no_inputs` has `with_new_children` too; with inputs each node writes its own.
@@ -69,6 +70,34 @@ macro_rules! usual {
     (@ in_order) => {
         fn maintains_input_order(&self) -> Vec<bool> {
             vec![true]
+        }
+    };
+    (@ rows_of_input) => {
+        fn child_stats_requests(
+            &self,
+            partition: Option<usize>,
+        ) -> Vec<::datafusion::physical_plan::statistics::ChildStats> {
+            vec![::datafusion::physical_plan::statistics::ChildStats::At(partition)]
+        }
+
+        fn statistics_from_inputs(
+            &self,
+            inputs: &[::std::sync::Arc<::datafusion::common::Statistics>],
+            _: &::datafusion::physical_plan::statistics::StatisticsArgs,
+        ) -> ::datafusion::error::Result<::std::sync::Arc<::datafusion::common::Statistics>> {
+            let unknown = || {
+                let schema = ::datafusion::physical_plan::ExecutionPlan::schema(self);
+                ::std::sync::Arc::new(::datafusion::common::Statistics::new_unknown(&schema))
+            };
+            Ok(inputs.first().cloned().unwrap_or_else(unknown))
+        }
+
+        fn execute(
+            &self,
+            partition: usize,
+            context: ::std::sync::Arc<::datafusion::execution::TaskContext>,
+        ) -> ::datafusion::error::Result<::datafusion::execution::SendableRecordBatchStream> {
+            self.input.execute(partition, context)
         }
     };
     (@ expressions $of:ident) => {

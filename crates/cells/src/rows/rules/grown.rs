@@ -6,11 +6,9 @@
 use crate::grown::Size;
 use crate::rows::single::{shown_by_name, usual};
 use crate::walk::Walk;
-use datafusion::common::Statistics;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal, NotExpr};
@@ -21,7 +19,6 @@ use datafusion::physical_plan::filter_pushdown::{
     ChildFilterDescription, FilterDescription, FilterPushdownPhase,
 };
 use datafusion::physical_plan::projection::ProjectionExec;
-use datafusion::physical_plan::statistics::{ChildStats, StatisticsArgs};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -89,20 +86,7 @@ struct GrownExec {
 shown_by_name!(GrownExec);
 
 impl ExecutionPlan for GrownExec {
-    usual!(name, properties of input, input, in_order, no_expressions);
-
-    fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
-        vec![ChildStats::At(partition)]
-    }
-
-    fn statistics_from_inputs(
-        &self,
-        inputs: &[Arc<Statistics>],
-        _: &StatisticsArgs,
-    ) -> Result<Arc<Statistics>> {
-        let unknown = || Arc::new(Statistics::new_unknown(&self.schema()));
-        Ok(inputs.first().cloned().unwrap_or_else(unknown))
-    }
+    usual!(name, properties of input, input, in_order, rows_of_input, no_expressions);
 
     fn with_new_children(
         self: Arc<Self>,
@@ -110,14 +94,6 @@ impl ExecutionPlan for GrownExec {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let input = children.into_iter().next().unwrap_or_else(|| self.input.clone());
         Ok(Arc::new(GrownExec { input, items: self.items.clone() }))
-    }
-
-    fn execute(
-        &self,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> Result<SendableRecordBatchStream> {
-        self.input.execute(partition, context)
     }
 
     fn gather_filters_for_pushdown(

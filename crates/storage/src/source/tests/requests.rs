@@ -152,21 +152,41 @@ fn boxes_of_plain_chunks_are_read_by_their_lines() {
     assert!(error.contains("1000 bytes, expected 640000"), "{error}");
 }
 
+/// A Zarr store of float32 without compression; cells of its last chunks beyond the array are -1.
+fn plain(
+    shape: [u64; 3],
+    chunk: [u64; 3],
+    cell: impl Fn(u64, u64, u64) -> f32,
+) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let document = format!(
+        r#"{{"zarr_format":3,"node_type":"array","shape":{shape:?},"data_type":"float32","chunk_grid":{{"name":"regular","configuration":{{"chunk_shape":{chunk:?}}}}},"chunk_key_encoding":{{"name":"default"}},"fill_value":0,"codecs":[{{"name":"bytes","configuration":{{"endian":"little"}}}}]}}"#
+    );
+    std::fs::write(directory.path().join("zarr.json"), document).unwrap();
+    let counts: Vec<u64> = shape.iter().zip(chunk).map(|(&n, of)| n.div_ceil(of)).collect();
+    for n in 0..counts.iter().product() {
+        let at = [n / counts[2] / counts[1], n / counts[2] % counts[1], n % counts[2]];
+        let axis = |i: usize| at[i] * chunk[i]..(at[i] + 1) * chunk[i];
+        let mut bytes = Vec::new();
+        for t in axis(0) {
+            for y in axis(1) {
+                for x in axis(2) {
+                    let is_in = t < shape[0] && y < shape[1] && x < shape[2];
+                    bytes.extend(if is_in { cell(t, y, x) } else { -1.0 }.to_le_bytes());
+                }
+            }
+        }
+        let to = directory.path().join(format!("c/{}/{}", at[0], at[1]));
+        std::fs::create_dir_all(&to).unwrap();
+        std::fs::write(to.join(at[2].to_string()), bytes).unwrap();
+    }
+    directory
+}
+
 #[test]
 fn chunks_with_short_lines_are_read_at_once() {
-    let directory = tempfile::tempdir().unwrap();
     let cell = |t: u64, y: u64, x: u64| ((t * 50 + y) * 123 + x) as f32;
-    let document = r#"{"zarr_format":3,"node_type":"array","shape":[20,50,123],"data_type":"float32","chunk_grid":{"name":"regular","configuration":{"chunk_shape":[10,25,41]}},"chunk_key_encoding":{"name":"default"},"fill_value":0,"codecs":[{"name":"bytes","configuration":{"endian":"little"}}]}"#;
-    std::fs::write(directory.path().join("zarr.json"), document).unwrap();
-    for (a, b, c) in (0..12).map(|i| (i / 6, i / 3 % 2, i % 3)) {
-        let mut bytes = Vec::new();
-        for (t, y) in (0..250).map(|i| (a * 10 + i / 25, b * 25 + i % 25)) {
-            (c * 41..c * 41 + 41).for_each(|x| bytes.extend(cell(t, y, x).to_le_bytes()));
-        }
-        let to = directory.path().join(format!("c/{a}/{b}"));
-        std::fs::create_dir_all(&to).unwrap();
-        std::fs::write(to.join(c.to_string()), bytes).unwrap();
-    }
+    let directory = plain([20, 50, 123], [10, 25, 41], cell);
     let stores = stores();
     let url = directory.path().to_str().unwrap().to_string();
     let opened = run(open(&url, &Options::default(), &stores)).unwrap();
@@ -195,22 +215,8 @@ fn chunks_with_short_lines_are_read_at_once() {
 #[test]
 fn chunks_longer_than_their_array_are_read_within_the_scratch() {
     // Chunks of 100 × 40 × 100 cells of an array of 30 × 90 cells in each plane: the grid of the plan has no more.
-    let directory = tempfile::tempdir().unwrap();
     let cell = |t: u64, y: u64, x: u64| ((t * 30 + y) * 90 + x) as f32;
-    let document = r#"{"zarr_format":3,"node_type":"array","shape":[200,30,90],"data_type":"float32","chunk_grid":{"name":"regular","configuration":{"chunk_shape":[100,40,100]}},"chunk_key_encoding":{"name":"default"},"fill_value":0,"codecs":[{"name":"bytes","configuration":{"endian":"little"}}]}"#;
-    std::fs::write(directory.path().join("zarr.json"), document).unwrap();
-    for a in 0..2 {
-        let mut bytes = Vec::new();
-        for (t, y) in (0..4_000).map(|i| (a * 100 + i / 40, i % 40)) {
-            for x in 0..100 {
-                let is_in = y < 30 && x < 90;
-                bytes.extend(if is_in { cell(t, y, x) } else { -1.0 }.to_le_bytes());
-            }
-        }
-        let to = directory.path().join(format!("c/{a}/0"));
-        std::fs::create_dir_all(&to).unwrap();
-        std::fs::write(to.join("0"), bytes).unwrap();
-    }
+    let directory = plain([200, 30, 90], [100, 40, 100], cell);
     let stores = stores();
     let url = directory.path().to_str().unwrap().to_string();
     let opened = run(open(&url, &Options::default(), &stores)).unwrap();

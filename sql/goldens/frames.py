@@ -135,7 +135,7 @@ same(f"SELECT i, (SELECT DISTINCT count(*) FROM {Q} WHERE q.i = o.i) AS a, (SELE
 same(f"SELECT i FROM {O} WHERE EXISTS (SELECT q.j FROM {Q} WHERE q.i = o.i LIMIT 1 OFFSET 1) ORDER BY i")
 same(f"SELECT i, EXISTS (SELECT q.j FROM {Q} WHERE q.i = o.i OFFSET 1) AS a, NOT EXISTS (SELECT q.j FROM {Q} WHERE q.i = o.i ORDER BY q.j LIMIT 2 OFFSET 1) AS b FROM {O} ORDER BY i")
 
-f.error("SELECT grouping(i) OVER () FROM t", "plan_error: `grouping` with OVER has no groups")
+f.error("SELECT grouping(i) OVER () FROM t", "plan_error: `grouping` cannot have OVER")
 
 f.note("HAVING in LATERAL.")
 for having in ("count(*) > 1", "count(*) = 0", "max(q.j) > 6"):

@@ -12,6 +12,7 @@
 //! of their floats follow from the data alone, whatever the number of threads.
 
 mod calls;
+mod coded;
 mod even;
 mod exact;
 mod first;

@@ -13,6 +13,7 @@
 //! if groups are many. These are further inputs, one of which is read instead of the splits. The first rows are read here
 //! in any case.
 
+use super::coded::CodedExec;
 use super::gather::{bounds, bounds_of, coalesced, gathered, partitions_of};
 use super::in_order::in_order;
 use super::parts::{PartGroups, PartsExec, STATE, aggregate_over, by_parts, count_parts};
@@ -288,7 +289,13 @@ async fn groups(
                     let partial = partial(&aggregate, aggregate.input().clone())?;
                     final_over(&partial, remote)?
                 }
-                None => partial_then_final(&aggregate, input)?,
+                None => {
+                    let partial = partial(&aggregate, input)?;
+                    let coded = CodedExec::of(&partial)?;
+                    let computed = coded.map(|coded| Arc::new(coded) as Arc<dyn ExecutionPlan>);
+                    let computed = computed.unwrap_or_else(|| Arc::new(partial.clone()));
+                    final_over(&partial, computed)?
+                }
             };
             return plan.execute(0, context);
         }

@@ -1,0 +1,180 @@
+//! The groups of a split, found by numbers of the values of their keys.
+//!
+//! ```text
+//! keys of the rows   k1 = b, a, b, b    k2 = 2020, 2020, 2021, 2020
+//! their numbers           0  1  0  0            0     0     1     0
+//! groups                  0  1  2  0     with the keys (0, 0), (1, 0), (0, 1)
+//! ```
+//! Where many rows share few groups, their keys have few values. A value is found in a table that fits into the cache, and
+//! so are the pairs of two numbers; DataFusion hashes and compares all keys of each row. States, the order of groups, which
+//! is that of their first rows, and bits are those of DataFusion's partial aggregate.
+
+mod numbers;
+
+use super::groups::{evaluated, keys};
+use super::replaced;
+use crate::rows::single::{only_input, usual};
+use datafusion::arrow::array::{ArrayRef, AsArray};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::internal_datafusion_err;
+use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
+use futures::{StreamExt, TryStreamExt, stream};
+use numbers::Numbers;
+use std::fmt;
+use std::sync::Arc;
+
+/// A partial aggregate of few groups.
+#[derive(Debug)]
+pub(super) struct CodedExec {
+    partial: AggregateExec,
+}
+
+impl CodedExec {
+    /// `None` if the keys have types, or the calls have states, that cannot be computed in this way.
+    pub(super) fn of(partial: &AggregateExec) -> Result<Option<Self>> {
+        let types = types(partial)?;
+        let has_states = partial.aggr_expr().iter().all(|call| call.groups_accumulator_supported());
+        Ok((has_states && Numbers::has(&types)).then(|| CodedExec { partial: partial.clone() }))
+    }
+}
+
+/// The types of the keys.
+fn types(partial: &AggregateExec) -> Result<Vec<DataType>> {
+    let schema = partial.input().schema();
+    keys(partial).iter().map(|key| key.data_type(&schema)).collect()
+}
+
+impl DisplayAs for CodedExec {
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CodedExec: ")?;
+        self.partial.fmt_as(format, f)
+    }
+}
+
+impl ExecutionPlan for CodedExec {
+    usual!(name, properties of partial, children of partial, expressions of partial);
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let partial: Arc<dyn ExecutionPlan> = Arc::new(self.partial.clone());
+        let partial = replaced(&partial, vec![only_input(self.name(), children)?])?;
+        let partial = partial.downcast_ref::<AggregateExec>();
+        let partial = partial.ok_or_else(|| internal_datafusion_err!("not an aggregate"))?;
+        Ok(Arc::new(CodedExec { partial: partial.clone() }))
+    }
+
+    fn execute(
+        &self,
+        partition: usize,
+        context: Arc<TaskContext>,
+    ) -> Result<SendableRecordBatchStream> {
+        let input = self.partial.input().execute(partition, context.clone())?;
+        let batch_rows = context.session_config().batch_size().max(1);
+        let table = Table::new(&self.partial, &context)?;
+        let states = stream::try_unfold(Some((input, table)), move |state| async move {
+            let Some((mut input, mut table)) = state else { return Ok(None) };
+            while let Some(batch) = input.try_next().await? {
+                table.update(&batch)?;
+                if !table.fits() {
+                    return Ok(Some((table.take()?, Some((input, table)))));
+                }
+            }
+            Ok::<_, DataFusionError>(Some((table.take()?, None)))
+        });
+        let batches = states
+            .map_ok(move |batch| stream::iter(slices(&batch, batch_rows).map(Ok)))
+            .try_flatten();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
+    }
+}
+
+/// A batch in pieces of so many rows; none if it is empty.
+fn slices(batch: &RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> + use<> {
+    let batch = batch.clone();
+    (0..batch.num_rows())
+        .step_by(rows)
+        .map(move |start| batch.slice(start, rows.min(batch.num_rows() - start)))
+}
+
+/// A call of an aggregate function.
+struct Call {
+    arguments: Vec<Arc<dyn PhysicalExpr>>,
+    filter: Option<Arc<dyn PhysicalExpr>>,
+    states: Box<dyn GroupsAccumulator>,
+}
+
+/// Groups and the states of their calls.
+struct Table {
+    aggregate: AggregateExec,
+    key_exprs: Vec<Arc<dyn PhysicalExpr>>,
+    keys: Numbers,
+    calls: Vec<Call>,
+    /// The group of each row of a batch.
+    groups: Vec<usize>,
+    memory: MemoryReservation,
+}
+
+impl Table {
+    fn new(aggregate: &AggregateExec, context: &Arc<TaskContext>) -> Result<Self> {
+        let calls = aggregate.aggr_expr().iter().zip(aggregate.filter_expr());
+        let calls = calls.map(|(call, filter)| {
+            Ok(Call {
+                arguments: call.expressions(),
+                filter: filter.clone(),
+                states: call.create_groups_accumulator()?,
+            })
+        });
+        Ok(Table {
+            aggregate: aggregate.clone(),
+            key_exprs: keys(aggregate),
+            keys: Numbers::new(&types(aggregate)?),
+            calls: calls.collect::<Result<_>>()?,
+            groups: Vec::new(),
+            memory: MemoryConsumer::new("groups").register(context.memory_pool()),
+        })
+    }
+
+    fn update(&mut self, batch: &RecordBatch) -> Result<()> {
+        let keys = evaluated(&self.key_exprs, batch)?;
+        self.keys.number(&keys, &mut self.groups)?;
+        for call in &mut self.calls {
+            let arguments = evaluated(&call.arguments, batch)?;
+            let filter = call
+                .filter
+                .iter()
+                .map(|filter| filter.evaluate(batch)?.into_array(batch.num_rows()));
+            let filter = filter.collect::<Result<Vec<ArrayRef>>>()?;
+            let filter = filter.first().map(|filter| filter.as_boolean());
+            call.states.update_batch(&arguments, &self.groups, filter, self.keys.len())?;
+        }
+        Ok(())
+    }
+
+    /// Charges what is held; false if the memory limit refuses it.
+    fn fits(&mut self) -> bool {
+        let states: usize = self.calls.iter().map(|call| call.states.size()).sum();
+        let groups = self.groups.capacity() * size_of::<usize>();
+        self.memory.try_resize(states + groups + self.keys.size()).is_ok()
+    }
+
+    /// The states of all groups. The table is empty then.
+    fn take(&mut self) -> Result<RecordBatch> {
+        let mut columns = self.keys.take()?;
+        for call in &mut self.calls {
+            columns.extend(call.states.state(EmitTo::All)?);
+        }
+        self.groups = Vec::new();
+        self.memory.free();
+        Ok(RecordBatch::try_new(self.aggregate.schema(), columns)?)
+    }
+}

@@ -56,10 +56,7 @@ impl Peers {
 
 impl RowsPeers for Peers {
     fn turns(&self) -> usize {
-        match self.cluster.registry().alive().is_empty() {
-            true => 0,
-            false => self.plan().turns(),
-        }
+        if self.cluster.registry().alive().is_empty() { 0 } else { self.plan().turns() }
     }
 
     fn workers(&self) -> usize {

@@ -473,10 +473,7 @@ impl Warehouse {
             waiting.push(data.into());
             return Ok(());
         }
-        match self.doom(data) {
-            true => Ok(()),
-            false => self.erase(data).await,
-        }
+        if self.doom(data) { Ok(()) } else { self.erase(data).await }
     }
 
     /// Leaves the removal of cells to the next server: pins of this process that drop from now on say nothing about who

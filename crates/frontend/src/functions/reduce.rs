@@ -484,10 +484,7 @@ fn where_some(
     how: &[AxisReduce],
     span: Span,
 ) -> Result<NodeId, Error> {
-    match l.b.node(x).nullable {
-        true => no_rows(l, answer, x, how, span),
-        false => Ok(answer),
-    }
+    if l.b.node(x).nullable { no_rows(l, answer, x, how, span) } else { Ok(answer) }
 }
 
 /// The answers, NULL where no cell of `x` is unmasked, or there is none.

@@ -355,10 +355,7 @@ impl Fence {
 
 impl Fenced {
     fn asked(&self, is_allowed: bool, shown: &str) -> Result<(), SourceError> {
-        match is_allowed {
-            true => Ok(()),
-            false => Err(self.fence.refusal(shown, Access::Read)),
-        }
+        if is_allowed { Ok(()) } else { Err(self.fence.refusal(shown, Access::Read)) }
     }
 
     /// Checks the real path of a file opened below the location: a link in it may lead elsewhere.

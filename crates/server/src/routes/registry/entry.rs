@@ -110,10 +110,7 @@ impl Entry {
     /// Updates the record, if the statement is in the journal.
     async fn keep(self: &Arc<Self>) -> Result<(), Error> {
         let kept = self.kept.clone().lock_owned().await;
-        match kept.is_there {
-            true => self.write(kept).await,
-            false => Ok(()),
-        }
+        if kept.is_there { self.write(kept).await } else { Ok(()) }
     }
 
     /// Writes the record in a task that no caller can drop, so that writes stay in order.
@@ -145,10 +142,7 @@ impl Entry {
     pub(super) async fn ends(self: &Arc<Self>, end: End) -> Result<(), Error> {
         let mut kept = self.kept.clone().lock_owned().await;
         (kept.end, kept.is_end_there) = (Some((end, now_ms())), false);
-        match kept.is_there {
-            true => self.write(kept).await,
-            false => Ok(()),
-        }
+        if kept.is_there { self.write(kept).await } else { Ok(()) }
     }
 
     /// Records that a client stopped the statement, unless its end is recorded. Another end that follows replaces it.
@@ -157,10 +151,7 @@ impl Entry {
         if kept.end.is_none() {
             kept.end = Some((End::Cancelled, now_ms()));
         }
-        match kept.is_there && !kept.is_end_there {
-            true => self.write(kept).await,
-            false => Ok(()),
-        }
+        if kept.is_there && !kept.is_end_there { self.write(kept).await } else { Ok(()) }
     }
 
     /// Removes the record and the chunks.

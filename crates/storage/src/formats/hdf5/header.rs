@@ -53,10 +53,7 @@ impl Message {
 
     /// The numbers of the message, wherever they are stored.
     pub(super) fn open<'m>(&'m self, file: &File<'_>) -> Result<Reader<'m>, Fault> {
-        match self.is_shared {
-            true => shared(file, &mut self.reader(), self.kind),
-            false => Ok(self.reader()),
-        }
+        if self.is_shared { shared(file, &mut self.reader(), self.kind) } else { Ok(self.reader()) }
     }
 }
 

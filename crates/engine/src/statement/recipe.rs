@@ -71,10 +71,7 @@ pub(crate) enum Intent {
         tried: Vec<Definition>,
     },
     /// The entry of a name is removed.
-    Drop {
-        /// The removed definition.
-        definition: Definition,
-    },
+    Drop { definition: Definition },
     /// A file or store appears.
     Publish {
         /// The URL of the output.

@@ -32,7 +32,6 @@ pub(crate) enum Pick {
         start: i64,
         /// The distance; not 0.
         step: i64,
-        /// Number of positions.
         len: u64,
     },
     /// These positions, in this order, in an array of that shape. Its dimensions are those of the array, or the one

@@ -380,7 +380,6 @@ impl Error {
     }
 }
 
-/// The text of a panic.
 fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
     match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(s), _) => (*s).to_owned(),

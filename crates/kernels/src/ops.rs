@@ -60,7 +60,6 @@ pub(crate) enum TileOp {
     Right(ScalarOp, u64),
     /// An operation with this constant as the first argument.
     Left(ScalarOp, u64),
-    /// Copies the cells.
     Copy,
     /// `bool` of an integer: true if it is 0.
     IsZero,

@@ -127,7 +127,6 @@ pub(crate) struct Fns {
     pub(crate) by_tiles: bool,
     /// True if the state has positions.
     pub(crate) has_positions: bool,
-    /// A grouped run.
     pub(crate) group: PieceFn,
     /// Folds the lanes into the state and resets them; the piece begins at the run's place in its tile.
     pub(crate) fold: PieceFn,

@@ -110,7 +110,6 @@ fn in_context(text: &str, at: usize) -> Context {
     Context { start, word: text[start..at].into(), what: what(&left, call, relations) }
 }
 
-/// The tokens of the statement that the cursor is in.
 fn statement(all: Vec<Token<'_>>, at: usize) -> Vec<Token<'_>> {
     let is_end = |t: &Token<'_>| t.kind == TokenKind::Semicolon;
     let first = all.iter().rposition(|t| is_end(t) && t.end() <= at).map_or(0, |i| i + 1);

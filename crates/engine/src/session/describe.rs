@@ -25,7 +25,6 @@ const LABEL_CHARS: usize = 64;
 /// The columns of DESCRIBE. A coordinate has its first and last label in place of chunks.
 const COLUMNS: [&str; 6] = ["name", "kind", "dtype", "dims", "chunks", "attributes"];
 
-/// The columns of SHOW FUNCTIONS.
 const FUNCTION_COLUMNS: [&str; 8] =
     ["name", "signature", "description", "dtypes", "masks and NaN", "example", "numpy", "kind"];
 

@@ -25,7 +25,6 @@ use tessera_cluster::{Cluster, RowsLost, RowsPlan, RowsTotals};
 #[derive(Debug)]
 pub(super) struct Peers {
     cluster: Arc<Cluster>,
-    /// The id of the statement.
     statement: String,
     plan: OnceLock<Arc<RowsPlan>>,
 }

@@ -278,7 +278,6 @@ impl Warehouse {
         Ok(out)
     }
 
-    /// The entry with exactly that name.
     pub(super) async fn entry(&self, name: &str) -> Result<Option<Entry>, Error> {
         Ok(self.entry_version(name).await?.map(|(entry, _)| entry))
     }

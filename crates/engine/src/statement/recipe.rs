@@ -48,7 +48,6 @@ pub(crate) struct Step {
     /// The versions that it had read by its end.
     #[serde(default)]
     pub(crate) read: Option<Read>,
-    /// Number of workers of its plans.
     #[serde(default)]
     pub(crate) workers: usize,
     /// The change that it is about to make.

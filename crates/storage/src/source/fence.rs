@@ -31,9 +31,7 @@ const FILES: &str = "files";
 /// How, and for whom, a location is accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// A statement reads.
     Read,
-    /// A statement writes.
     Write,
     /// The engine accesses its own data.
     Own,
@@ -123,7 +121,6 @@ impl Rule {
         }))
     }
 
-    /// The rule for a child of it.
     fn child(&self, name: &str) -> Rule {
         match self {
             Rule::Place(StoragePath::Local(root)) => {

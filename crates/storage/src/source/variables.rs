@@ -194,7 +194,6 @@ fn without_labels(
 enum Role {
     /// Cells that span rows.
     Data,
-    /// The labels of a dimension.
     Labels(Coord),
     /// A text without a dimension.
     Scalar(Coord),

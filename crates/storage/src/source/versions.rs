@@ -56,7 +56,6 @@ struct VersionLog {
 /// The reads of a statement in a form to be recorded: a list if it is short, else only a hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Read {
-    /// Number of objects.
     objects: u64,
     /// A hash of all objects and their versions, hexadecimal.
     digest: String,

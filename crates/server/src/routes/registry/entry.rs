@@ -58,7 +58,6 @@ pub(super) struct Kept {
     pub(super) is_there: bool,
     /// True once a write was attempted.
     pub(super) may_be_there: bool,
-    /// The stored version.
     pub(super) version: Option<Version>,
     pub(super) end: Option<(End, u64)>,
     /// True once the stored record has the end.

@@ -35,7 +35,6 @@ const MESSAGES_MAX: usize = 1 << 17;
 /// Upper bound on the blocks of a header.
 const BLOCKS_MAX: usize = 4096;
 
-/// A message.
 #[derive(Debug, Clone)]
 pub(super) struct Message {
     kind: u16,

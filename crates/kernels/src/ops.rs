@@ -1,8 +1,5 @@
 //! Operations on tiles: for each operation, type and level the function that runs it.
-#![expect(
-    unsafe_code,
-    reason = "cells are typed by pointer casts; each block says why it is sound"
-)]
+#![expect(unsafe_code, reason = "cells are typed by pointer casts; blocks say why they are sound")]
 
 mod pick;
 

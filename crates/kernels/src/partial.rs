@@ -1,7 +1,4 @@
-#![expect(
-    unsafe_code,
-    reason = "cells are typed by pointer casts; each block says why it is sound"
-)]
+#![expect(unsafe_code, reason = "cells are typed by pointer casts; blocks say why they are sound")]
 //! Partial states: the state of a reduction over one region.
 //!
 //! A reduction sees the cells of its region as a row-major sequence in tiles of 64. Its axes (without those of length

@@ -1,7 +1,4 @@
-#![expect(
-    unsafe_code,
-    reason = "cells are typed by pointer casts; each block says why it is sound"
-)]
+#![expect(unsafe_code, reason = "cells are typed by pointer casts; blocks say why they are sound")]
 //! Reductions whose state is one value: sums and products of floats, products of integers, extremes.
 
 use super::lanes::{CARRY_TILES, Lanes};

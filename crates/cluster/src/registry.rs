@@ -145,14 +145,13 @@ pub struct Event {
 
 /// Why a worker cannot join.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[expect(missing_docs, reason = "messages say what the fields are")]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum Refused {
     /// The worker has another protocol, or computes other bits.
     #[error(
         "versions do not go together: the worker is {worker}, the server {server}; {GO_TOGETHER}"
     )]
     Version { worker: Box<Version>, server: Box<Version> },
-    /// The limit of workers is reached.
     #[error("too many workers in the cluster (limit {limit})")]
     Full { limit: usize },
 }

@@ -80,7 +80,7 @@ impl StdError for Stage {
 /// Any error that Tessera reports.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "messages say what the fields are")]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum Error {
     /// An error of a stage.
     #[error(transparent)]
@@ -95,7 +95,6 @@ pub enum Error {
         construct: String,
         hint: Option<String>,
     },
-    /// An invalid setting.
     #[error("setting `{key}`: {reason} (set by {origin})")]
     Config { key: String, origin: String, reason: String, hint: Option<String> },
     /// An invalid command line.
@@ -116,10 +115,8 @@ pub enum Error {
         "no room for the result in `{directory}`: {used_bytes} of {limit_bytes} bytes are in use: {reason}"
     )]
     ResultStorage { directory: String, limit_bytes: u64, used_bytes: u64, reason: String },
-    /// A result that a format cannot hold.
     #[error("{format} cannot hold this result: {reason}")]
     Format { format: &'static str, reason: String, hint: Option<String> },
-    /// An unknown output format.
     #[error("unknown output format `{name}`")]
     UnknownFormat { name: String },
     /// Rows that Arrow could not return.
@@ -131,16 +128,13 @@ pub enum Error {
     /// A request body that is not SQL text, or a request that cannot be read.
     #[error("the request cannot be read: {reason}")]
     Request { reason: String },
-    /// A request body beyond the limit.
     #[error("the request is too large (limit {limit_bytes} bytes)")]
     RequestTooLarge { limit_bytes: usize },
-    /// A missing or wrong token.
     #[error("{}", if *.sent { "wrong authentication token" } else { "authentication token required" })]
     Unauthorized {
         /// True if the request had a token.
         sent: bool,
     },
-    /// Too many wrong tokens in a row from one address.
     #[error("too many wrong tokens from this address: try again in {wait_s} s")]
     TooManyTries { wait_s: u64 },
     /// A content encoding that the server does not support.
@@ -149,19 +143,16 @@ pub enum Error {
     /// A request that is refused whatever its token.
     #[error("refused: {reason}")]
     Forbidden { reason: String },
-    /// The limits of running and queued queries are reached.
     #[error("too many queries: {running} running, {queued} queued")]
     Busy { running: usize, queued: usize },
     /// The limit of results and event streams in transfer is reached.
     #[error("too many results being sent (limit {limit})")]
     TooManyStreams { limit: usize },
-    /// The limit of sessions is reached.
     #[error("too many sessions (limit {limit})")]
     TooManySessions { limit: usize },
     /// The limit of concurrent catalog lookups and plans is reached.
     #[error("too many catalog lookups in progress (limit {limit})")]
     TooManyLookUps { limit: usize },
-    /// The limit of large request bodies in transfer is reached.
     #[error("too many large request bodies in progress (limit {limit_bytes} bytes in all)")]
     TooManyBodies { limit_bytes: usize },
     /// Timeout while waiting for memory that other statements hold.
@@ -179,13 +170,11 @@ pub enum Error {
     /// A result that was evicted by newer ones, or deleted.
     #[error("the result of statement `{id}` is no longer available")]
     ResultGone { id: String },
-    /// A `request_id` that another statement already used.
     #[error("`request_id` `{request_id}` was used for another statement")]
     RequestIdReused { request_id: String },
     /// A statement that was cancelled because it did not finish within its client's wait.
     #[error("the statement did not finish within {wait_ms} ms and was cancelled")]
     WaitTimeout { wait_ms: u64 },
-    /// A server that cannot be reached.
     #[error("cannot connect to {url}: {reason}")]
     Connect { url: String, reason: String },
     /// A response that this version of Tessera does not understand.
@@ -200,16 +189,13 @@ pub enum Error {
     /// A statement during which several servers in a row were killed.
     #[error("{starts} servers died while they ran the statement; it will not be run again")]
     Poison { starts: u32 },
-    /// The server is shutting down.
     #[error("the server is shutting down")]
     ShuttingDown,
-    /// An unknown path.
     #[error("no such path: `{path}`")]
     NotFound { path: String },
     /// No media type of an `Accept` header is supported.
     #[error("cannot respond with `{accept}`")]
     NotAcceptable { accept: String },
-    /// A path that does not support this method.
     #[error("`{path}` does not support {method}")]
     Method { path: String, method: String },
     /// Listening on more than loopback without TLS or a token.

@@ -70,7 +70,7 @@ impl std::error::Error for Spot {}
 /// An error of running a plan.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "messages say what the fields are")]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum Error {
     /// A fault that the planner's arithmetic found.
     #[error(transparent)]
@@ -83,7 +83,6 @@ pub enum Error {
         /// The operands with the largest demand, the largest first.
         worst: Vec<Demand>,
     },
-    /// A result that is larger than its memory limit.
     #[error("a result needs {}, and the memory limit is {}", bytes(*result_bytes), bytes(*limit_bytes))]
     ResultTooLarge {
         /// Bytes of the result, with the memory held in addition to it.
@@ -122,10 +121,8 @@ pub enum Error {
         wanted_bytes: u64,
         reason: String,
     },
-    /// The scratch directory cannot be used.
     #[error("cannot spill chunks to {}: {reason}", directory.display())]
     ScratchUnusable { directory: PathBuf, reason: String },
-    /// A spilled chunk is corrupt or cannot be read.
     #[error("a spilled chunk is corrupt: {} is not what was written", file.display())]
     ScratchCorrupt { file: PathBuf },
     /// A kernel failed: a value outside an operation's domain, an overflow.
@@ -142,10 +139,8 @@ pub enum Error {
     /// A result could not be written.
     #[error(transparent)]
     Sink(#[from] SinkError),
-    /// The statement was cancelled.
     #[error("the statement was cancelled")]
     Cancelled,
-    /// A stage with more chunks than can be numbered.
     #[error("stage {stage} has more than 2^63 chunks")]
     TooManyChunks { stage: String },
     /// So many chunks that their bookkeeping takes too much memory.
@@ -157,7 +152,6 @@ pub enum Error {
     /// A result in more chunks than can be listed.
     #[error("the result has too many chunks: {chunks} (limit {limit})")]
     ResultChunks { chunks: u64, limit: u64 },
-    /// The receiver of the results disconnected.
     #[error("the receiver of the result disconnected: {reason}")]
     ReceiverGone { reason: String },
     /// Rows that do not make a tensor.
@@ -177,7 +171,6 @@ pub enum Error {
     /// The system refused memory for an operand, though the quota had room.
     #[error("out of memory: the system refused {} more for {operand}", bytes(*wanted_bytes))]
     MemoryRefused { operand: String, wanted_bytes: u64 },
-    /// Code of an operand panicked.
     #[error("{operand} panicked: {message}")]
     Panicked { operand: String, message: String },
     /// An internal invariant is violated.

@@ -15,7 +15,7 @@ pub use tessera_planner::error::Class;
 /// A fault between the text of a statement and the IR.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "messages say what the fields are")]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum Error {
     /// The text is not a statement of the dialect.
     #[error("{message}")]
@@ -73,7 +73,6 @@ pub enum Error {
     /// Planning was stopped from outside: see [`tessera_planner::interrupt`].
     #[error("planning was stopped")]
     Stopped,
-    /// Too many parts of the statement must run before the rest can be bound.
     #[error("the statement has more than {limit} parts that must run before the rest can be bound")]
     TooManyIslands { limit: usize, position: Option<Position> },
     /// More computed cells than binding may read.

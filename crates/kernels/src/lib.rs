@@ -48,12 +48,11 @@ use thiserror::Error;
 /// An error of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "messages say what the fields are")]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum KernelError {
     /// An argument outside of the domain of an operation, in an unmasked cell.
     #[error("`{operation}` of {dtype}: {reason}")]
     Domain { operation: String, dtype: DType, reason: &'static str },
-    /// An integer result that does not fit its type.
     #[error("`{operation}`: the result does not fit {dtype}")]
     Overflow { operation: String, dtype: DType },
     /// A matrix for which the factorisation does not exist.

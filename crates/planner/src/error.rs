@@ -32,15 +32,12 @@ impl Class {
 /// An error of building or planning.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "messages say what the fields are")]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum Error {
-    /// An operation is not defined for a type.
     #[error("`{operation}` is not defined for {}", list(dtypes))]
     DTypes { operation: String, dtypes: Vec<DType> },
-    /// Shapes that do not match.
     #[error("{operation}: shapes {} do not match", shapes(shapes_))]
     Shapes { operation: String, shapes_: Vec<Vec<u64>>, hint: Option<String> },
-    /// An axis that is out of range.
     #[error("{operation}: axis {axis} is out of range for {rank} dimensions")]
     Axis { operation: String, axis: i64, rank: usize },
     /// A reduction without an identity over an empty axis.
@@ -55,19 +52,15 @@ pub enum Error {
     /// Masked cells in an operation that is not defined for them.
     #[error("`{operation}` is not defined for masked cells")]
     Masked { operation: String },
-    /// A tensor with more cells than are addressable.
     #[error("shape {} has more than 2^63 cells", shapes(std::slice::from_ref(shape)))]
     TooLarge { shape: Vec<u64> },
-    /// Position lists that exceed the memory limit of a plan.
     #[error(
         "the index lists of the plan need {} (limit {}, a quarter of the memory limit)",
         crate::explain::bytes(*bytes), crate::explain::bytes(*limit_bytes)
     )]
     Lists { bytes: u64, limit_bytes: u64 },
-    /// A number that is out of range.
     #[error("{what}: {value} is out of range, {expected}")]
     Range { what: String, value: String, expected: String },
-    /// A construct that is not implemented.
     #[error("{construct} is not supported yet")]
     Unsupported { construct: String },
     /// Planning was stopped from outside: see [`crate::interrupt`].

@@ -9,18 +9,15 @@ use thiserror::Error as ThisError;
 /// Errors that only the session can detect.
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "messages say what the fields are")]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum Failure {
-    /// An unknown name.
     #[error("unknown tensor, table or view `{name}`")]
     UnknownName { name: String, near: Option<String>, position: Option<Position> },
-    /// A name that already exists.
     #[error("`{name}` already exists")]
     Exists { name: String },
     /// An unknown option, or a value that it does not take.
     #[error("`{name}`: {reason}")]
     Option { name: String, reason: String, hint: String, position: Option<Position> },
-    /// A query that is neither queued nor running.
     #[error("no queued or running query `{id}`")]
     UnknownQuery { id: String, position: Option<Position> },
     /// An unknown setting, or a value that it does not take.
@@ -29,7 +26,6 @@ pub enum Failure {
     /// `DROP VIEW` of a tensor, or the reverse.
     #[error("`{name}` is a {kind}")]
     WrongKind { name: String, kind: &'static str },
-    /// A definition that cannot be read.
     #[error("the definition `{path}` in the warehouse cannot be used: {reason}")]
     Definition { path: String, reason: String },
     /// An error of DataFusion while it ran the relational rest of a query.
@@ -39,21 +35,17 @@ pub enum Failure {
         /// True if it ran out of memory.
         memory: bool,
     },
-    /// A file that is not a table of its format.
     #[error("`{url}` cannot be read as {format}: {reason}")]
     Table { url: String, format: &'static str, reason: String },
     /// A file that changed after the statement first read it.
     #[error("`{url}` changed while the statement ran")]
     SourceChanged { url: String },
-    /// Arrays or tables that a client sent to a server that ended, or to a session that ended.
     #[error(
         "arrays or tables uploaded for the statement were lost when their server or session ended"
     )]
     UploadsGone,
-    /// Views that refer to each other.
     #[error("view `{name}` refers to itself: {path}")]
     CyclicView { name: String, path: String },
-    /// Views nested too deep.
     #[error("view `{name}` is nested more than {limit} views deep")]
     DeepView { name: String, limit: usize },
     /// A view that names a relation of the program that runs the statement.
@@ -67,7 +59,6 @@ pub enum Failure {
     /// A label that would be read back as another value.
     #[error("label {label} of dimension `{dim}` is too large to be stored (limit {})", i64::MAX)]
     LargeLabel { dim: String, label: u64 },
-    /// A result that cannot be inserted.
     #[error("cannot insert into `{name}`: {reason}")]
     Insert { name: String, reason: String, hint: String },
     /// A statement that a killed server ran: whether it appended is not known.
@@ -82,7 +73,6 @@ pub enum Failure {
         /// What it is, in words.
         kind: &'static str,
     },
-    /// Labels of a result that cannot be read.
     #[error("the labels of dimension `{dim}` cannot be read: {reason}")]
     NoLabels {
         dim: String,
@@ -90,7 +80,6 @@ pub enum Failure {
         /// The reason, which names the array.
         reason: String,
     },
-    /// A format after `STORED AS` that is not a tensor format.
     #[error("`{format}` is not a tensor format")]
     StoredAs { format: String, position: Option<Position> },
 }

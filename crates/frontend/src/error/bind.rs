@@ -5,15 +5,13 @@ use tessera_planner::catalog::{Coord, Unreadable};
 /// A fault found by binding or lowering.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "messages say what the fields are")]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum BindError {
-    /// A name has several meanings.
     #[error("{kind} `{name}` is ambiguous: it is {}", or(found))]
     AmbiguousName { kind: &'static str, name: String, found: Vec<String> },
     /// Two objects of one query have the same name.
     #[error("{kind} `{name}` is given twice")]
     DuplicateName { kind: &'static str, name: String },
-    /// An operation is not defined for these types.
     #[error("`{operation}` is not defined for {}", types.join(" and "))]
     Types { operation: String, types: Vec<String>, hint: Option<String> },
     /// A position beyond a dimension.
@@ -24,10 +22,8 @@ pub enum BindError {
         dim: String,
         length: u64,
     },
-    /// More subscripts than dimensions.
     #[error("{given} subscripts for a tensor of {rank} dimensions")]
     TooManySubscripts { given: usize, rank: usize },
-    /// A coordinate has no such label.
     #[error("dimension `{dim}` has no label {}{label}", within(tolerance.as_deref()))]
     LabelNotFound {
         dim: String,
@@ -73,7 +69,6 @@ pub enum BindError {
         expected: String,
         given: usize,
     },
-    /// An argument value that the function does not accept.
     #[error("`{function}`: {argument} {reason}")]
     InvalidArgument { function: String, argument: String, reason: String },
     /// A construct of the other surface.

@@ -8,12 +8,10 @@ use thiserror::Error;
 /// An error of writing. Texts name the object and never hold credentials.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "messages say what the fields are")]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum SinkError {
-    /// The target already exists.
     #[error("`{what}` already exists")]
     Exists { what: String },
-    /// Another statement appends to the store.
     #[error("another statement appends to `{what}`")]
     Busy { what: String },
     /// The stored version of a document differs from the expected one.
@@ -28,7 +26,6 @@ pub enum SinkError {
     /// The operating system or the store denied access.
     #[error("not permitted to write `{what}`: {reason}")]
     PermissionDenied { what: String, reason: String },
-    /// Read-only storage.
     #[error("writing to {scheme} is not supported")]
     ReadOnly { scheme: String },
     /// Any other failure of the storage.
@@ -43,7 +40,6 @@ pub enum SinkError {
     /// Names or labels that cannot be in one dataset.
     #[error("{reason}")]
     Names { reason: String, hint: String },
-    /// Cells that the format cannot hold.
     #[error("{format} cannot hold `{name}`: {reason}")]
     Format { format: &'static str, name: String, reason: String, hint: String },
     /// The buffers for encoding do not fit the memory limit.

@@ -10,32 +10,27 @@ use thiserror::Error;
 /// S3 server repeats the access key in some).
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
-#[expect(missing_docs, reason = "messages say what the fields are")]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum SourceError {
-    /// An invalid URL.
     #[error("`{url}` is not a valid location: {reason}")]
     BadUrl {
         /// The URL, without credentials.
         url: String,
         reason: String,
     },
-    /// A storage scheme that is not supported yet.
     #[error("reading from {scheme}:// is not supported yet")]
     Scheme { scheme: String },
-    /// An invalid option of a table.
     #[error("option `{key}`: {reason}")]
     BadOption {
         key: String,
         /// The reason; never the value of a secret.
         reason: String,
     },
-    /// The object does not exist.
     #[error("{}", absent(what))]
     NotFound { what: String },
     /// A file or store without that group.
     #[error("`{what}` has no group `{group}`")]
     NoGroup { what: String, group: String, groups: Option<Vec<String>> },
-    /// A bucket that does not exist.
     #[error("the bucket of `{what}` does not exist")]
     NoBucket { what: String },
     /// A bucket of another region than the requested one.
@@ -57,7 +52,6 @@ pub enum SourceError {
         writes: bool,
         allowed: Vec<String>,
     },
-    /// No connection.
     #[error("the storage of `{what}` cannot be reached: {reason}")]
     Unreachable { what: String, reason: String },
     /// No response in time.
@@ -69,7 +63,6 @@ pub enum SourceError {
     /// The storage refused the request; a retry does not help.
     #[error("the storage of `{what}` refused the request: {reason}")]
     Refused { what: String, reason: String },
-    /// A server that sends whole files only.
     #[error("the server of `{what}` ignores range requests: it sends whole files only")]
     NoRanges { what: String },
     /// The object changed since the statement read it first, or opened it.
@@ -80,7 +73,6 @@ pub enum SourceError {
         "`{what}` is not of a format that is read: Zarr, NumPy, NetCDF, HDF5, GeoTIFF, GRIB, safetensors, references"
     )]
     NotAnArray { what: String },
-    /// An archive without Zarr metadata at its root.
     #[error("the archive `{what}` has no Zarr store at its root")]
     NoStore { what: String, directories: Vec<String> },
     /// The location is of another format than the one requested.
@@ -89,7 +81,6 @@ pub enum SourceError {
     /// Metadata that contradicts itself or its format.
     #[error("metadata of array `{array}` in `{path}`: {reason}")]
     Metadata { array: String, path: String, reason: String },
-    /// Variables with conflicting lengths of a dimension.
     #[error("dimension `{dim}` has length {a_len} in `{a}` and {b_len} in `{b}`")]
     DimConflict { dim: String, a: String, a_len: u64, b: String, b_len: u64 },
     /// Files that are not one dataset.
@@ -98,12 +89,10 @@ pub enum SourceError {
         /// The reason, which names the files.
         reason: String,
     },
-    /// A coordinate that is not the same in all files.
     #[error(
         "the files do not form one dataset: coordinate `{coord}` {a_label} in `{a}` and {b_label} in `{b}`"
     )]
     LabelsDiffer { coord: String, a: String, a_label: String, b: String, b_label: String },
-    /// More files than the limit.
     #[error("`{what}` are more than {limit} files")]
     TooManyFiles { what: String, limit: usize },
     /// A time axis in units or a calendar that CF does not know.
@@ -115,7 +104,6 @@ pub enum SourceError {
     /// A coordinate whose values are readable but cannot be labels.
     #[error("coordinate `{array}`: {reason}")]
     NoLabels { array: String, reason: String },
-    /// An attribute that cannot be decoded.
     #[error("attribute `{attribute}` of `{array}`: {reason}")]
     Attribute { array: String, attribute: String, reason: String },
     /// An element type that Tessera does not support (yet).
@@ -124,16 +112,12 @@ pub enum SourceError {
     /// A codec, filter, grid or key encoding that cannot be read.
     #[error("array `{array}`: {what} is not supported")]
     Unsupported { array: String, what: String },
-    /// A chunk that exceeds the limit.
     #[error("array `{array}`: a chunk of {chunk} cells has {bytes} bytes, the limit is {limit}")]
     ChunkTooLarge { array: String, chunk: String, bytes: String, limit: u64 },
-    /// An object that exceeds the limit.
     #[error("`{what}` has {bytes} bytes, the limit is {limit}")]
     ObjectTooLarge { what: String, bytes: u64, limit: u64 },
-    /// A chunk that does not decode.
     #[error("chunk {chunk} of array `{array}` in `{path}` is damaged: {reason}")]
     Chunk { array: String, chunk: String, path: String, reason: String },
-    /// An invalid file of a known format.
     #[error("`{path}` is not a valid {format} file: at byte {at}, {reason}")]
     BadFile { path: String, format: String, at: u64, reason: String },
     /// A feature of a file's format that is not supported.

@@ -60,7 +60,7 @@ pub(crate) use labelled::ascending;
 use names::{Relation as Bound, Variable};
 pub use runtime::flatten;
 pub(crate) use select::Method;
-pub(crate) use subscript::{Pick, unknown_dim};
+pub(crate) use subscript::{Pick, normal_position, unknown_dim};
 use value::{Item, Tensor, Value};
 
 /// The graph of a tensor block and the labels of its items.

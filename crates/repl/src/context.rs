@@ -100,7 +100,7 @@ fn in_context(text: &str, at: usize) -> Context {
             Context { start: start + 1, word: text[start + 1..at].into(), what: What::File };
         let what = match (&call, left.last()) {
             _ if takes_path(&left) => What::File,
-            (Some(call), Some(t)) if may_be_argument(t) => {
+            (Some(call), Some(t)) if matches!(t.text, "(" | "," | "=>" | "[") => {
                 What::TextArgument(call.clone(), relations())
             }
             _ => What::Nothing,
@@ -141,10 +141,6 @@ fn takes_path(left: &[Token<'_>]) -> bool {
             && left.iter().rev().nth(1).is_some_and(|t| {
                 t.kind == TokenKind::Word && t.text.to_ascii_lowercase().starts_with("read_")
             }))
-}
-
-fn may_be_argument(t: &Token<'_>) -> bool {
-    matches!(t.text, "(" | "," | "=>" | "[")
 }
 
 fn what(left: &[Token<'_>], call: Option<Call>, relations: impl Fn() -> Vec<Relation>) -> What {

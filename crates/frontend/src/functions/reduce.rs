@@ -313,7 +313,8 @@ pub(super) fn reduce(
             let op = if kind == Reduction::Any { ReduceKind::Any } else { ReduceKind::All };
             let answer = l.b.reduce(x, op, how).at(span)?;
             // NaN that are skipped are no masked cells.
-            where_some(l, answer, t.node, how, span)?
+            let nullable = l.b.node(t.node).nullable;
+            if nullable { no_rows(l, answer, t.node, how, span)? } else { answer }
         }
         Reduction::BoolOr => bools(l, x, ReduceKind::Any, name, how, span)?,
         Reduction::BoolAnd => bools(l, x, ReduceKind::All, name, how, span)?,
@@ -349,17 +350,6 @@ fn bools(
     }
     let answer = l.b.reduce(x, op, how).at(span)?;
     no_rows(l, answer, x, how, span)
-}
-
-/// The answers, NULL where all cells of `x` are masked, if some can be.
-fn where_some(
-    l: &mut Lowerer<'_, '_>,
-    answer: NodeId,
-    x: NodeId,
-    how: &[AxisReduce],
-    span: Span,
-) -> Result<NodeId, Error> {
-    if l.b.node(x).nullable { no_rows(l, answer, x, how, span) } else { Ok(answer) }
 }
 
 /// The answers, NULL where no cell of `x` is unmasked, or there is none.

@@ -467,6 +467,7 @@ unary! {
     IsZero: Elem => u8, |a| u8::from(a == T::default());
     NonZero: Elem => u8, |a| u8::from(a != T::default());
     IsNegative: Int => u8, |a| u8::from(a.negative());
+    Same: Copy => T, |a| a;
 }
 binary! {
     Add: Elem => T, |a, b| a.add(b);
@@ -509,13 +510,6 @@ impl<T: Float, F: math::Fun2> Op2<T, T> for Fun2<F> {
     #[inline(always)]
     fn f(a: T, b: T) -> T {
         a.fun2::<F>(b)
-    }
-}
-struct Same;
-impl<T: Copy> Op1<T, T> for Same {
-    #[inline(always)]
-    fn f(a: T) -> T {
-        a
     }
 }
 /// Logical not of a byte that is 0 or 1.

@@ -238,7 +238,8 @@ fn answer(b: Builder, root: NodeId, sources: &Sources, threads: usize) -> Vec<Op
     let sink = Arc::new(Keep(Mutex::new(vec![None; grid.count() as usize]), grid.clone()));
     let runner = Arc::new(PlanRunner::new(tiling, sources).unwrap());
     let tiling = runner.tiling().clone();
-    runtime.run(tiling, runner, sink.clone(), &CancelToken::new()).unwrap();
+    let running = runtime.start(tiling, runner, sink.clone(), &CancelToken::new()).unwrap();
+    running.wait().result.unwrap();
     // A product has an axis more for each that it summed.
     grid.axes.truncate(rank);
     let chunks: Vec<Arc<Chunk>> =

@@ -3,7 +3,8 @@
 //! The short run is a part of the suite; `TESSERA_CLUSTER_RUNS=300 cargo test --release --test tests cluster::chaos --
 //! --nocapture` is the long one, and `TESSERA_SEED=… TESSERA_CLUSTER_RUNS=1` plays one of its runs again.
 
-use super::{CUT, Cluster, HELD, OPEN, STATEMENTS, signal, timed};
+use super::wires::{CUT, HELD, OPEN};
+use super::{Cluster, STATEMENTS, signal, timed};
 use crate::cluster_rows;
 use crate::common::{Random, number};
 use std::time::{Duration, Instant};

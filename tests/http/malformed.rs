@@ -1,7 +1,10 @@
 //! A thousand seeded requests that no client should send: each gets an answer of its own fault or is hung up on, and
 //! nothing is left behind.
 
-use super::*;
+use super::{Server, read, until};
+use std::io::Write;
+use std::net::Shutdown;
+use std::time::{Duration, Instant};
 
 /// xorshift: the same requests each time.
 struct Seeded(u64);

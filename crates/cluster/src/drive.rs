@@ -114,7 +114,6 @@ pub struct Drive {
     totals: Mutex<Totals>,
     /// For each stage, the operands that the round is to run, and those that had run before it.
     round_runs: Mutex<Vec<(u64, u64)>>,
-    /// Progress of running orders, by their number.
     running: Mutex<BTreeMap<u64, OrderProgress>>,
     next_order: AtomicU64,
     /// Bytes of the orders that were sent.

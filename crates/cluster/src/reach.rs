@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Timeout of a probe.
 const PROBE: Duration = Duration::from_millis(1500);
 /// Interval between probes of a cut route.
 const LOOK: Duration = Duration::from_secs(5);

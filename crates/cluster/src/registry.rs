@@ -145,23 +145,15 @@ pub struct Event {
 
 /// Why a worker cannot join.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum Refused {
     /// The worker has another protocol, or computes other bits.
     #[error(
         "versions do not go together: the worker is {worker}, the server {server}; {GO_TOGETHER}"
     )]
-    Version {
-        /// The worker's versions.
-        worker: Box<Version>,
-        /// The server's versions.
-        server: Box<Version>,
-    },
-    /// The limit of workers is reached.
+    Version { worker: Box<Version>, server: Box<Version> },
     #[error("too many workers in the cluster (limit {limit})")]
-    Full {
-        /// The limit.
-        limit: usize,
-    },
+    Full { limit: usize },
 }
 
 /// Checks that a worker goes with a server.

@@ -67,7 +67,6 @@ pub struct RowsPlan {
     query: [u8; 16],
     /// The name among what workers run.
     id: String,
-    /// The statement, for events.
     statement: String,
     state: Mutex<State>,
     figures: Mutex<Figures>,
@@ -102,7 +101,6 @@ struct State {
 struct Task {
     stage: u32,
     number: u32,
-    /// Tasks of the stage.
     tasks: u32,
     /// The splits of which workers keep rows for the tasks; 0 if these read no rows of others.
     kept: u32,
@@ -112,7 +110,6 @@ struct Task {
 
 /// What a task has for its reader.
 enum Item {
-    /// The messages of one batch.
     Batch(Vec<Bytes>),
     /// The last message.
     Done(Bytes),
@@ -210,7 +207,6 @@ impl RowsPlan {
         .boxed()
     }
 
-    /// Runs a task to its end.
     async fn run(self: Arc<Self>, task: Task, items: Items) {
         let counted = figures::Read::new(&self, &task);
         let end = self.attempts(&task, &items).await;

@@ -80,6 +80,7 @@ impl StdError for Stage {
 /// Any error that Tessera reports.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum Error {
     /// An error of a stage.
     #[error(transparent)]
@@ -92,29 +93,13 @@ pub enum Error {
     Unsupported {
         /// The construct in the user's words.
         construct: String,
-        /// What to do instead.
         hint: Option<String>,
     },
-    /// An invalid setting.
     #[error("setting `{key}`: {reason} (set by {origin})")]
-    Config {
-        /// The key as the user wrote it.
-        key: String,
-        /// The layer that set it: a file, an environment variable, a flag.
-        origin: String,
-        /// Why the value is refused.
-        reason: String,
-        /// How to fix it.
-        hint: Option<String>,
-    },
+    Config { key: String, origin: String, reason: String, hint: Option<String> },
     /// An invalid command line.
     #[error("{reason}")]
-    Usage {
-        /// Why it is refused.
-        reason: String,
-        /// How to fix it.
-        hint: Option<String>,
-    },
+    Usage { reason: String, hint: Option<String> },
     /// A file or stream could not be read or written.
     #[error("cannot {action} {what}")]
     Io {
@@ -122,7 +107,6 @@ pub enum Error {
         action: &'static str,
         /// The object of the action, in quotes if it is a path.
         what: String,
-        /// The operating system's error.
         #[source]
         source: std::io::Error,
     },
@@ -130,219 +114,96 @@ pub enum Error {
     #[error(
         "no room for the result in `{directory}`: {used_bytes} of {limit_bytes} bytes are in use: {reason}"
     )]
-    ResultStorage {
-        /// Directory for results.
-        directory: String,
-        /// Upper bound on the bytes in use.
-        limit_bytes: u64,
-        /// Bytes in use.
-        used_bytes: u64,
-        /// Which limit is reached.
-        reason: String,
-    },
-    /// A result that a format cannot hold.
+    ResultStorage { directory: String, limit_bytes: u64, used_bytes: u64, reason: String },
     #[error("{format} cannot hold this result: {reason}")]
-    Format {
-        /// Name of the format.
-        format: &'static str,
-        /// Why not.
-        reason: String,
-        /// How to fix it.
-        hint: Option<String>,
-    },
-    /// An unknown output format.
+    Format { format: &'static str, reason: String, hint: Option<String> },
     #[error("unknown output format `{name}`")]
-    UnknownFormat {
-        /// The name as written.
-        name: String,
-    },
+    UnknownFormat { name: String },
     /// Rows that Arrow could not return.
     #[error("the rows of the result cannot be read")]
     Rows {
-        /// Arrow's error.
         #[source]
         source: arrow::error::ArrowError,
     },
     /// A request body that is not SQL text, or a request that cannot be read.
     #[error("the request cannot be read: {reason}")]
-    Request {
-        /// Why it cannot be read.
-        reason: String,
-    },
-    /// A request body beyond the limit.
+    Request { reason: String },
     #[error("the request is too large (limit {limit_bytes} bytes)")]
-    RequestTooLarge {
-        /// The limit.
-        limit_bytes: usize,
-    },
-    /// A missing or wrong token.
+    RequestTooLarge { limit_bytes: usize },
     #[error("{}", if *.sent { "wrong authentication token" } else { "authentication token required" })]
     Unauthorized {
         /// True if the request had a token.
         sent: bool,
     },
-    /// Too many wrong tokens in a row from one address.
     #[error("too many wrong tokens from this address: try again in {wait_s} s")]
-    TooManyTries {
-        /// Seconds until the address may try again.
-        wait_s: u64,
-    },
+    TooManyTries { wait_s: u64 },
     /// A content encoding that the server does not support.
     #[error("unsupported content encoding `{encoding}`")]
-    Encoding {
-        /// The encoding that the request names.
-        encoding: String,
-    },
+    Encoding { encoding: String },
     /// A request that is refused whatever its token.
     #[error("refused: {reason}")]
-    Forbidden {
-        /// The reason.
-        reason: String,
-    },
-    /// The limits of running and queued queries are reached.
+    Forbidden { reason: String },
     #[error("too many queries: {running} running, {queued} queued")]
-    Busy {
-        /// Number of running queries.
-        running: usize,
-        /// Limit of queued queries.
-        queued: usize,
-    },
+    Busy { running: usize, queued: usize },
     /// The limit of results and event streams in transfer is reached.
     #[error("too many results being sent (limit {limit})")]
-    TooManyStreams {
-        /// The limit.
-        limit: usize,
-    },
-    /// The limit of sessions is reached.
+    TooManyStreams { limit: usize },
     #[error("too many sessions (limit {limit})")]
-    TooManySessions {
-        /// The limit.
-        limit: usize,
-    },
+    TooManySessions { limit: usize },
     /// The limit of concurrent catalog lookups and plans is reached.
     #[error("too many catalog lookups in progress (limit {limit})")]
-    TooManyLookUps {
-        /// The limit.
-        limit: usize,
-    },
-    /// The limit of large request bodies in transfer is reached.
+    TooManyLookUps { limit: usize },
     #[error("too many large request bodies in progress (limit {limit_bytes} bytes in all)")]
-    TooManyBodies {
-        /// The limit of all bodies together.
-        limit_bytes: usize,
-    },
+    TooManyBodies { limit_bytes: usize },
     /// Timeout while waiting for memory that other statements hold.
     #[error("timed out waiting for {wanted_bytes} of {limit_bytes} bytes of memory")]
-    MemoryBusy {
-        /// Number of bytes requested.
-        wanted_bytes: u64,
-        /// The memory limit.
-        limit_bytes: u64,
-    },
+    MemoryBusy { wanted_bytes: u64, limit_bytes: u64 },
     /// An unknown or forgotten statement.
     #[error("unknown statement `{id}`")]
-    UnknownStatement {
-        /// The id as sent.
-        id: String,
-    },
+    UnknownStatement { id: String },
     /// An unknown session, or one that ended.
     #[error("unknown session `{id}`")]
-    UnknownSession {
-        /// The id as sent.
-        id: String,
-    },
+    UnknownSession { id: String },
     /// A result that was requested before the statement finished.
     #[error("statement `{id}` is {state}")]
-    NotFinished {
-        /// The statement.
-        id: String,
-        /// Its state.
-        state: &'static str,
-    },
+    NotFinished { id: String, state: &'static str },
     /// A result that was evicted by newer ones, or deleted.
     #[error("the result of statement `{id}` is no longer available")]
-    ResultGone {
-        /// The statement.
-        id: String,
-    },
-    /// A `request_id` that another statement already used.
+    ResultGone { id: String },
     #[error("`request_id` `{request_id}` was used for another statement")]
-    RequestIdReused {
-        /// The id as sent.
-        request_id: String,
-    },
+    RequestIdReused { request_id: String },
     /// A statement that was cancelled because it did not finish within its client's wait.
     #[error("the statement did not finish within {wait_ms} ms and was cancelled")]
-    WaitTimeout {
-        /// How long the client waited.
-        wait_ms: u64,
-    },
-    /// A server that cannot be reached.
+    WaitTimeout { wait_ms: u64 },
     #[error("cannot connect to {url}: {reason}")]
-    Connect {
-        /// The URL of the server.
-        url: String,
-        /// Why not.
-        reason: String,
-    },
+    Connect { url: String, reason: String },
     /// A response that this version of Tessera does not understand.
     #[error("{reason}")]
-    Protocol {
-        /// What cannot be understood.
-        reason: String,
-    },
+    Protocol { reason: String },
     /// A query ran longer than the server or the session allows.
     #[error("the query took longer than {limit_s} s and was cancelled")]
-    Timeout {
-        /// The limit, in seconds.
-        limit_s: u64,
-    },
+    Timeout { limit_s: u64 },
     /// The server has not yet recovered the statements of its previous run.
     #[error("the server is recovering statements accepted before its restart")]
     Starting,
     /// A statement during which several servers in a row were killed.
     #[error("{starts} servers died while they ran the statement; it will not be run again")]
-    Poison {
-        /// Number of servers that started it.
-        starts: u32,
-    },
-    /// The server is shutting down.
+    Poison { starts: u32 },
     #[error("the server is shutting down")]
     ShuttingDown,
-    /// An unknown path.
     #[error("no such path: `{path}`")]
-    NotFound {
-        /// The requested path.
-        path: String,
-    },
+    NotFound { path: String },
     /// No media type of an `Accept` header is supported.
     #[error("cannot respond with `{accept}`")]
-    NotAcceptable {
-        /// The header.
-        accept: String,
-    },
-    /// A path that does not support this method.
+    NotAcceptable { accept: String },
     #[error("`{path}` does not support {method}")]
-    Method {
-        /// The requested path.
-        path: String,
-        /// The method used.
-        method: String,
-    },
+    Method { path: String, method: String },
     /// Listening on more than loopback without TLS or a token.
     #[error("will not listen on {address} without {lacks}")]
-    OpenListen {
-        /// The requested address.
-        address: std::net::SocketAddr,
-        /// What is missing.
-        lacks: &'static str,
-    },
+    OpenListen { address: std::net::SocketAddr, lacks: &'static str },
     /// An engine broke its contract, or a thread panicked: a bug in Tessera.
     #[error("internal error: {what}")]
-    Internal {
-        /// What happened.
-        what: String,
-    },
+    Internal { what: String },
 }
 
 impl Error {

@@ -13,7 +13,6 @@ use tessera_frontend::secrets;
 use tessera_storage::sink::{Folder, Mode, SinkError};
 use tokio::sync::OnceCell;
 
-/// The document of the key.
 pub(crate) const KEY: &str = "key";
 /// The marks of a sealed text. Between them is hex: the nonce, then the text and its tag.
 const BEGIN: &str = "(sealed:";

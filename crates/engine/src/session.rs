@@ -75,7 +75,6 @@ pub use warehouse::Pin;
 use warehouse::Warehouse;
 pub(crate) use warehouse::{Definition, Entry as CatalogEntry};
 
-/// Timeout of storage requests.
 const STORAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// State shared by all sessions of a process: threads, memory, connections and the durable catalog.
@@ -502,7 +501,6 @@ impl Session {
         Ok(())
     }
 
-    /// The error for an unknown name.
     fn unknown(&self, written: &ObjectName, mut known: Vec<String>) -> Error {
         known.extend(self.temps().keys().cloned());
         let candidates: Vec<&str> = known.iter().map(String::as_str).collect();

@@ -70,6 +70,7 @@ impl std::error::Error for Spot {}
 /// An error of running a plan.
 #[derive(Debug, Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum Error {
     /// A fault that the planner's arithmetic found.
     #[error(transparent)]
@@ -77,19 +78,15 @@ pub enum Error {
     /// No ready operand fits into the rest of the quota, and nothing can be evicted.
     #[error("out of memory: {used_bytes} of {limit_bytes} bytes are in use; {}", demands(worst))]
     MemoryExceeded {
-        /// The quota.
         limit_bytes: u64,
-        /// Bytes in use when the plan stopped.
         used_bytes: u64,
         /// The operands with the largest demand, the largest first.
         worst: Vec<Demand>,
     },
-    /// A result that is larger than its memory limit.
     #[error("a result needs {}, and the memory limit is {}", bytes(*result_bytes), bytes(*limit_bytes))]
     ResultTooLarge {
         /// Bytes of the result, with the memory held in addition to it.
         result_bytes: u64,
-        /// The quota.
         limit_bytes: u64,
     },
     /// A result that is too large to wait for its reader in memory, and for which there is no scratch space.
@@ -97,27 +94,17 @@ pub enum Error {
         "a result of {} is too large to hold until it is read: results may use {} of memory and {} of scratch space",
         bytes(*result_bytes), bytes(*memory_bytes), bytes(*scratch_bytes)
     )]
-    NoPlace {
-        /// Bytes of the result.
-        result_bytes: u64,
-        /// Upper bound on the bytes of a result that stays in memory.
-        memory_bytes: u64,
-        /// Upper bound on the bytes in scratch space.
-        scratch_bytes: u64,
-    },
+    NoPlace { result_bytes: u64, memory_bytes: u64, scratch_bytes: u64 },
     /// Memory outside of plans that other statements hold at the moment.
     #[error(
         "out of memory: {} more needed by a statement that holds {}; {} of {} are in use",
         bytes(*wanted_bytes), bytes(*own_bytes), bytes(*used_bytes), bytes(*limit_bytes)
     )]
     MemoryTaken {
-        /// Bytes that were requested.
         wanted_bytes: u64,
         /// Bytes that the requester already holds.
         own_bytes: u64,
-        /// Bytes in use, by all.
         used_bytes: u64,
-        /// The quota.
         limit_bytes: u64,
     },
     /// Chunks to spill do not fit on disk.
@@ -127,35 +114,20 @@ pub enum Error {
         wanted(*wanted_bytes)
     )]
     ScratchFull {
-        /// Directory of the spill files.
         directory: PathBuf,
-        /// Upper bound on their bytes.
         limit_bytes: u64,
-        /// Bytes in use.
         used_bytes: u64,
         /// Bytes of the next file; 0 if they were granted and the disk refused them.
         wanted_bytes: u64,
-        /// The reason.
         reason: String,
     },
-    /// The scratch directory cannot be used.
     #[error("cannot spill chunks to {}: {reason}", directory.display())]
-    ScratchUnusable {
-        /// The directory.
-        directory: PathBuf,
-        /// The system's error.
-        reason: String,
-    },
-    /// A spilled chunk is corrupt or cannot be read.
+    ScratchUnusable { directory: PathBuf, reason: String },
     #[error("a spilled chunk is corrupt: {} is not what was written", file.display())]
-    ScratchCorrupt {
-        /// Its file.
-        file: PathBuf,
-    },
+    ScratchCorrupt { file: PathBuf },
     /// A kernel failed: a value outside an operation's domain, an overflow.
     #[error("{fault}")]
     Kernel {
-        /// The kernel's error.
         fault: KernelError,
         /// The operand that ran it; `None` until the error leaves the operand.
         #[source]
@@ -167,50 +139,27 @@ pub enum Error {
     /// A result could not be written.
     #[error(transparent)]
     Sink(#[from] SinkError),
-    /// The statement was cancelled.
     #[error("the statement was cancelled")]
     Cancelled,
-    /// A stage with more chunks than can be numbered.
     #[error("stage {stage} has more than 2^63 chunks")]
-    TooManyChunks {
-        /// Name of the stage.
-        stage: String,
-    },
+    TooManyChunks { stage: String },
     /// So many chunks that their bookkeeping takes too much memory.
     #[error(
         "too many small chunks: {chunks} at a time need {} of bookkeeping (limit {})",
         bytes(*bytes_), bytes(*limit_bytes)
     )]
-    ChunkNotes {
-        /// Number of chunks.
-        chunks: u64,
-        /// Bytes of the bookkeeping.
-        bytes_: u64,
-        /// Upper bound on the bytes.
-        limit_bytes: u64,
-    },
+    ChunkNotes { chunks: u64, bytes_: u64, limit_bytes: u64 },
     /// A result in more chunks than can be listed.
     #[error("the result has too many chunks: {chunks} (limit {limit})")]
-    ResultChunks {
-        /// Number of its chunks.
-        chunks: u64,
-        /// Upper bound on the chunks.
-        limit: u64,
-    },
-    /// The receiver of the results disconnected.
+    ResultChunks { chunks: u64, limit: u64 },
     #[error("the receiver of the result disconnected: {reason}")]
-    ReceiverGone {
-        /// The receiver's error.
-        reason: String,
-    },
+    ReceiverGone { reason: String },
     /// Rows that do not make a tensor.
     #[error("{message}")]
     Rows {
         /// `duplicate_key`, `null_key` or `dtype_mismatch`.
         code: &'static str,
-        /// The reason.
         message: String,
-        /// The suggested replacement.
         hint: Option<String>,
     },
     /// An error that another process reported for an operand that it ran.
@@ -218,34 +167,15 @@ pub enum Error {
     Reported(Box<ErrorReport>),
     /// A process that holds chunks, or was assigned to make them, does not respond; others may.
     #[error("{party} does not respond: {reason}")]
-    PartyLost {
-        /// Name of the process.
-        party: String,
-        /// Observed failure.
-        reason: String,
-    },
+    PartyLost { party: String, reason: String },
     /// The system refused memory for an operand, though the quota had room.
     #[error("out of memory: the system refused {} more for {operand}", bytes(*wanted_bytes))]
-    MemoryRefused {
-        /// The operand, as stage and position.
-        operand: String,
-        /// Bytes that were requested.
-        wanted_bytes: u64,
-    },
-    /// Code of an operand panicked.
+    MemoryRefused { operand: String, wanted_bytes: u64 },
     #[error("{operand} panicked: {message}")]
-    Panicked {
-        /// The operand, as stage and position.
-        operand: String,
-        /// The panic's message.
-        message: String,
-    },
+    Panicked { operand: String, message: String },
     /// An internal invariant is violated.
     #[error("{what}")]
-    Broken {
-        /// The invariant.
-        what: String,
-    },
+    Broken { what: String },
 }
 
 /// An error as another process reports it.
@@ -443,7 +373,6 @@ impl Error {
     }
 }
 
-/// The text of a panic.
 fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
     match (payload.downcast_ref::<&str>(), payload.downcast_ref::<String>()) {
         (Some(s), _) => (*s).to_owned(),

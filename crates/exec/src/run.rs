@@ -21,7 +21,7 @@ use crate::quota::Quota;
 use crate::schedule::admit::Limits;
 use crate::schedule::core::Core;
 use crate::schedule::job::{Job, Statement};
-use crate::schedule::{Inputs, Sink, Stats, TaskContext, TaskRunner, Tiling};
+use crate::schedule::{Inputs, Sink, TaskContext, TaskRunner, Tiling};
 use crate::store::{Spilled, Store};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -282,18 +282,6 @@ impl Runtime {
             });
         }
         Ok(Running { shared: self.shared.clone(), id, token, outcome, runner })
-    }
-
-    /// Runs a plan and waits for its end; not to be called on a tokio thread.
-    pub fn run(
-        &self,
-        plan: Arc<dyn Tiling>,
-        runner: Arc<dyn TaskRunner>,
-        sink: Arc<dyn Sink>,
-        cancel: &CancelToken,
-    ) -> Result<Stats, Error> {
-        let outcome = self.start(plan, runner, sink, cancel)?.wait();
-        outcome.result.map(|()| outcome.stats)
     }
 }
 

@@ -15,31 +15,23 @@ pub use tessera_planner::error::Class;
 /// A fault between the text of a statement and the IR.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum Error {
     /// The text is not a statement of the dialect.
     #[error("{message}")]
     Syntax {
         /// A plain sentence such as ``expected `]`, found `,` ``.
         message: String,
-        /// The position of the offending token.
         position: Option<Position>,
-        /// The correct form, when it is known.
         hint: Option<String>,
     },
     /// A string, quoted name or comment has no end, or holds a malformed escape.
     #[error("{message}")]
-    Token {
-        /// The fault in the token.
-        message: String,
-        /// Where the tokenizer stopped, or where the token begins.
-        position: Option<Position>,
-    },
+    Token { message: String, position: Option<Position> },
     /// The statement nests deeper, or chains more operators, than the parser accepts.
     #[error("the statement is nested too deeply: {what} (limit {limit})")]
     NestingTooDeep {
-        /// The counted construct, with the count where it is known.
         what: String,
-        /// The limit that was exceeded.
         limit: usize,
         /// The first token beyond the limit.
         position: Option<Position>,
@@ -47,9 +39,7 @@ pub enum Error {
     /// The statement or script has too many parts.
     #[error("{what} (limit {limit})")]
     TooComplex {
-        /// The counted parts, with the count.
         what: String,
-        /// The limit that was exceeded.
         limit: usize,
         /// The first part beyond the limit, where it is known.
         position: Option<Position>,
@@ -59,9 +49,7 @@ pub enum Error {
     Unsupported {
         /// The construct in the user's words, such as `INSERT` or ``a subscript on a relation``.
         construct: String,
-        /// Where it is.
         position: Option<Position>,
-        /// The suggested replacement.
         hint: Option<String>,
     },
     /// A name that does not resolve in its scope.
@@ -69,68 +57,37 @@ pub enum Error {
     UnknownName {
         /// The kind of object: `relation`, `variable`, `dimension`, `function`, `argument`.
         kind: &'static str,
-        /// The name as written.
         name: String,
-        /// The likely alternative, or several names that exist where none is near.
         candidates: Vec<String>,
-        /// Where the name is.
         position: Option<Position>,
     },
     /// Names, labels, types or shapes that do not fit their use.
     #[error("{error}")]
-    Bind {
-        /// The fault.
-        error: BindError,
-        /// The position of the use.
-        position: Option<Position>,
-    },
+    Bind { error: BindError, position: Option<Position> },
     /// The planner rejects a node.
     #[error("{error}")]
-    Plan {
-        /// The planner's error.
-        error: tessera_planner::error::Error,
-        /// The construct that asked for the node.
-        position: Option<Position>,
-    },
+    Plan { error: tessera_planner::error::Error, position: Option<Position> },
     /// Not a fault: lowering stopped for [`crate::Islands::wanted`], and continues when that island has run.
     #[error("a part of the statement has to run first")]
     Waiting,
     /// Planning was stopped from outside: see [`tessera_planner::interrupt`].
     #[error("planning was stopped")]
     Stopped,
-    /// Too many parts of the statement must run before the rest can be bound.
     #[error("the statement has more than {limit} parts that must run before the rest can be bound")]
-    TooManyIslands {
-        /// The limit.
-        limit: usize,
-        /// The part beyond it.
-        position: Option<Position>,
-    },
+    TooManyIslands { limit: usize, position: Option<Position> },
     /// More computed cells than binding may read.
     #[error(
         "{what} of shape {shape:?} must be known before the rest can be bound, and at most {limit} cells can be"
     )]
-    TooManyCells {
-        /// The purpose of the cells.
-        what: String,
-        /// Lengths.
-        shape: Vec<u64>,
-        /// The limit.
-        limit: u64,
-        /// Where they are needed.
-        position: Option<Position>,
-    },
+    TooManyCells { what: String, shape: Vec<u64>, limit: u64, position: Option<Position> },
     /// A cell block that cannot be planned.
     #[error("{message}")]
     Cells {
         /// The error's code: `wrong_surface`, `ambiguous_name`, `ambiguous_dims`, `not_grouped`, `type_error`,
         /// `plan_error`, `unsupported`, or one of the planner's.
         code: &'static str,
-        /// The fault.
         message: String,
-        /// Its position.
         position: Option<Position>,
-        /// The suggested replacement.
         hint: Option<String>,
     },
 }

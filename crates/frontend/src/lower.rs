@@ -60,7 +60,7 @@ pub(crate) use labelled::ascending;
 use names::{Relation as Bound, Variable};
 pub use runtime::flatten;
 pub(crate) use select::Method;
-pub(crate) use subscript::{Pick, unknown_dim};
+pub(crate) use subscript::{Pick, normal_position, unknown_dim};
 use value::{Item, Tensor, Value};
 
 /// The graph of a tensor block and the labels of its items.
@@ -296,7 +296,7 @@ impl Lowerer<'_, '_> {
     fn select(&mut self, select: &Select) -> Result<Vec<Item>, Error> {
         for from in &select.from {
             if let Some(join) = from.joins.first() {
-                return wrong_surface("the tensor block", "JOIN", join.relation.span());
+                return wrong_surface("JOIN", join.relation.span());
             }
             let bound = self.relation(&from.relation)?;
             if self.relations.iter().any(|r| r.name == bound.name) {
@@ -330,7 +330,7 @@ impl Lowerer<'_, '_> {
                     texts.resize(items.len(), None);
                     continue;
                 }
-                other => return wrong_surface("the tensor block", "the item *", other.span()),
+                other => return wrong_surface("the item *", other.span()),
             };
             if has_star && let Some(text) = alias.and_then(|alias| self.texts_as(expr, alias)) {
                 whole.texts.push(text);
@@ -420,7 +420,7 @@ impl Lowerer<'_, '_> {
         }
         let span = factor.span();
         let Some(reference) = bind::reference(factor)? else {
-            return wrong_surface("the tensor block", "a relation that is rows", span);
+            return wrong_surface("a relation that is rows", span);
         };
         if let Some(view) = self.context.catalog.view(&reference) {
             let items = self.view(&view, span)?;
@@ -538,9 +538,9 @@ pub(crate) fn unsupported<T>(construct: &str, span: Span) -> Result<T, Error> {
     Err(PlanError::Unsupported { construct: construct.into() }).at(span)
 }
 
-fn wrong_surface<T>(construct: &str, clause: &str, span: Span) -> Result<T, Error> {
+fn wrong_surface<T>(clause: &str, span: Span) -> Result<T, Error> {
     let error = BindError::WrongSurface {
-        construct: construct.into(),
+        construct: "the tensor block".into(),
         belongs: "tensor",
         clause: clause.into(),
     };

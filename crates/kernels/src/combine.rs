@@ -1,7 +1,4 @@
-#![expect(
-    unsafe_code,
-    reason = "loops are compiled for each level of instructions, and the machine's is called"
-)]
+#![expect(unsafe_code, reason = "loops are compiled for each level of instructions")]
 //! Merging the states of reductions, and finishing them into values.
 //!
 //! States are dense arrays of the fields of [`ReduceKind::state`]. All have one shape, so every operation here is

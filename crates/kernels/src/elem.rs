@@ -57,7 +57,6 @@ pub(crate) trait Elem: Copy + PartialOrd + PartialEq + Default + 'static {
     fn is_nan(self) -> bool;
     /// The greatest value: infinity or the type's maximum.
     fn top() -> Self;
-    /// The least value.
     fn bottom() -> Self;
     /// Converts a scalar's bits, in the format of [`Scalar`](tessera_planner::scalar::Scalar).
     fn from_word(word: u64) -> Self;

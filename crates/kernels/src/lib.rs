@@ -48,33 +48,19 @@ use thiserror::Error;
 /// An error of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum KernelError {
     /// An argument outside of the domain of an operation, in an unmasked cell.
     #[error("`{operation}` of {dtype}: {reason}")]
-    Domain {
-        /// Name of the operation in plans.
-        operation: String,
-        /// Type of its arguments.
-        dtype: DType,
-        /// Description of the argument.
-        reason: &'static str,
-    },
-    /// An integer result that does not fit its type.
+    Domain { operation: String, dtype: DType, reason: &'static str },
     #[error("`{operation}`: the result does not fit {dtype}")]
-    Overflow {
-        /// Name of the operation in plans.
-        operation: String,
-        /// Type of the result.
-        dtype: DType,
-    },
+    Overflow { operation: String, dtype: DType },
     /// A matrix for which the factorisation does not exist.
     #[error("`{operation}`: the matrix {}{fault}", place(index))]
     Matrix {
-        /// Name of the function in SQL.
         operation: &'static str,
         /// Index of the matrix in its stack; empty for a single matrix.
         index: Vec<u64>,
-        /// The reason.
         fault: MatrixFault,
     },
     /// Masked cells in an operation that is not defined for them.
@@ -82,7 +68,6 @@ pub enum KernelError {
         "`{operation}` is not defined for masked cells: {masked} of the {cells} cells in {at} are masked"
     )]
     Masked {
-        /// Name of the function in SQL.
         operation: String,
         /// Number of masked cells among those examined.
         masked: u64,
@@ -96,22 +81,10 @@ pub enum KernelError {
     Cancelled,
     /// An operation on types for which it is not defined: the plan should not have been built.
     #[error("`{operation}` has no kernel for {dtype}")]
-    Unsupported {
-        /// Name of the operation.
-        operation: String,
-        /// The unsupported type.
-        dtype: DType,
-    },
+    Unsupported { operation: String, dtype: DType },
     /// A buffer that is too short, misaligned or missing: a bug in the caller.
     #[error("{what}: {got} given, {expected} needed")]
-    Buffer {
-        /// Name of the buffer.
-        what: &'static str,
-        /// The given size.
-        got: u64,
-        /// The required size.
-        expected: u64,
-    },
+    Buffer { what: &'static str, got: u64, expected: u64 },
 }
 
 impl KernelError {

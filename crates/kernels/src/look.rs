@@ -1,7 +1,4 @@
-#![expect(
-    unsafe_code,
-    reason = "loops are compiled for each level of instructions, and the machine's is called"
-)]
+#![expect(unsafe_code, reason = "loops are compiled for each level of instructions")]
 //! Searching cells for a value.
 
 use super::level::{Level, leveled};

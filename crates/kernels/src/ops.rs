@@ -1,8 +1,5 @@
 //! Operations on tiles: for each operation, type and level the function that runs it.
-#![expect(
-    unsafe_code,
-    reason = "cells are typed by pointer casts; each block says why it is sound"
-)]
+#![expect(unsafe_code, reason = "cells are typed by pointer casts; blocks say why they are sound")]
 
 mod pick;
 
@@ -60,7 +57,6 @@ pub(crate) enum TileOp {
     Right(ScalarOp, u64),
     /// An operation with this constant as the first argument.
     Left(ScalarOp, u64),
-    /// Copies the cells.
     Copy,
     /// `bool` of an integer: true if it is 0.
     IsZero,
@@ -102,50 +98,36 @@ trait Op3<A> {
     fn f(a: A, b: A, c: A) -> A;
 }
 
-#[inline(always)]
-unsafe fn body1<O: Op1<A, R>, A: Copy, R: Copy>(
-    d: *mut u8,
-    a: *const u8,
-    _: *const u8,
-    _: *const u8,
-    _: u64,
-    tiles: usize,
-) {
+/// Defines the body of an [`OpFn`] by its parameters, and the function that picks it for a level.
+macro_rules! op {
+    ($pick:ident, $body:ident<$($g:ident: $bound:path),*>,
+     |$d:pat_param, $a:pat_param, $b:pat_param, $c:pat_param, $imm:pat_param, $tiles:pat_param| $do:block) => {
+        #[inline(always)]
+        unsafe fn $body<$($g: $bound),*>(
+            $d: *mut u8, $a: *const u8, $b: *const u8, $c: *const u8, $imm: u64, $tiles: usize,
+        ) $do
+        leveled!($pick, $body<$($g: $bound),*>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
+    };
+}
+
+op!(op1, body1<O: Op1<A, R>, A: Copy, R: Copy>, |d, a, _, _, _, tiles| {
     // SAFETY: the caller upholds the contract of [`OpFn`].
     let (d, a) = unsafe { (cells_mut::<R>(d, tiles), cells::<A>(a, tiles)) };
     for (d, a) in d.iter_mut().zip(a) {
         *d = O::f(*a);
     }
-}
-leveled!(op1, body1<O: Op1<A, R>, A: Copy, R: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
+});
 
-#[inline(always)]
-unsafe fn body2<O: Op2<A, R>, A: Copy, R: Copy>(
-    d: *mut u8,
-    a: *const u8,
-    b: *const u8,
-    _: *const u8,
-    _: u64,
-    tiles: usize,
-) {
+op!(op2, body2<O: Op2<A, R>, A: Copy, R: Copy>, |d, a, b, _, _, tiles| {
     // SAFETY: the caller upholds the contract of [`OpFn`].
     let (d, a, b) =
         unsafe { (cells_mut::<R>(d, tiles), cells::<A>(a, tiles), cells::<A>(b, tiles)) };
     for ((d, a), b) in d.iter_mut().zip(a).zip(b) {
         *d = O::f(*a, *b);
     }
-}
-leveled!(op2, body2<O: Op2<A, R>, A: Copy, R: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
+});
 
-#[inline(always)]
-unsafe fn body3<O: Op3<A>, A: Copy>(
-    d: *mut u8,
-    a: *const u8,
-    b: *const u8,
-    c: *const u8,
-    _: u64,
-    tiles: usize,
-) {
+op!(op3, body3<O: Op3<A>, A: Copy>, |d, a, b, c, _, tiles| {
     // SAFETY: the caller upholds the contract of [`OpFn`].
     let (d, a, b, c) = unsafe {
         (cells_mut::<A>(d, tiles), cells::<A>(a, tiles), cells::<A>(b, tiles), cells::<A>(c, tiles))
@@ -153,57 +135,30 @@ unsafe fn body3<O: Op3<A>, A: Copy>(
     for (((d, a), b), c) in d.iter_mut().zip(a).zip(b).zip(c) {
         *d = O::f(*a, *b, *c);
     }
-}
-leveled!(op3, body3<O: Op3<A>, A: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
+});
 
-#[inline(always)]
-unsafe fn body_right<O: Op2<A, R>, A: Elem, R: Copy>(
-    d: *mut u8,
-    a: *const u8,
-    _: *const u8,
-    _: *const u8,
-    constant: u64,
-    tiles: usize,
-) {
+op!(op_right, body_right<O: Op2<A, R>, A: Elem, R: Copy>, |d, a, _, _, constant, tiles| {
     // SAFETY: the caller upholds the contract of [`OpFn`].
     let (d, a) = unsafe { (cells_mut::<R>(d, tiles), cells::<A>(a, tiles)) };
     let b = A::from_word(constant);
     for (d, a) in d.iter_mut().zip(a) {
         *d = O::f(*a, b);
     }
-}
-leveled!(op_right, body_right<O: Op2<A, R>, A: Elem, R: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
+});
 
-#[inline(always)]
-unsafe fn body_left<O: Op2<A, R>, A: Elem, R: Copy>(
-    d: *mut u8,
-    b: *const u8,
-    _: *const u8,
-    _: *const u8,
-    constant: u64,
-    tiles: usize,
-) {
+op!(op_left, body_left<O: Op2<A, R>, A: Elem, R: Copy>, |d, b, _, _, constant, tiles| {
     // SAFETY: the caller upholds the contract of [`OpFn`].
     let (d, b) = unsafe { (cells_mut::<R>(d, tiles), cells::<A>(b, tiles)) };
     let a = A::from_word(constant);
     for (d, b) in d.iter_mut().zip(b) {
         *d = O::f(a, *b);
     }
-}
-leveled!(op_left, body_left<O: Op2<A, R>, A: Elem, R: Copy>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
+});
 
 /// Cells of a polynomial that stay in registers from one coefficient to the next.
 const HELD: usize = 16;
 
-#[inline(always)]
-unsafe fn body_poly<A: Float>(
-    d: *mut u8,
-    a: *const u8,
-    b: *const u8,
-    _: *const u8,
-    several: u64,
-    tiles: usize,
-) {
+op!(op_poly, body_poly<A: Float>, |d, a, b, _, several, tiles| {
     // SAFETY: the caller upholds the contract of [`OpFn`]; the parameter is the number of coefficients, at most one
     // tile.
     let (d, a, coefficients) = unsafe {
@@ -219,8 +174,7 @@ unsafe fn body_poly<A: Float>(
         }
         *d = y;
     }
-}
-leveled!(op_poly, body_poly<A: Float>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
+});
 
 /// Cell type of an index.
 trait Index: Copy {
@@ -276,16 +230,8 @@ pub(crate) fn iota(floats: bool, level: Level) -> IotaFn {
     if floats { pick_iota::<f64>(level) } else { pick_iota::<i64>(level) }
 }
 
-/// A function with another form for large arguments: such cells are recomputed.
-#[inline(always)]
-unsafe fn body_fun<F: math::Fun, A: Float>(
-    d: *mut u8,
-    a: *const u8,
-    _: *const u8,
-    _: *const u8,
-    _: u64,
-    tiles: usize,
-) {
+// A function with another form for large arguments: such cells are recomputed.
+op!(op_fun, body_fun<F: math::Fun, A: Float>, |d, a, _, _, _, tiles| {
     // SAFETY: the caller upholds the contract of [`OpFn`].
     let (d, a) = unsafe { (cells_mut::<A>(d, tiles), cells::<A>(a, tiles)) };
     for (d, a) in d.iter_mut().zip(a) {
@@ -309,7 +255,7 @@ unsafe fn body_fun<F: math::Fun, A: Float>(
             *d = a.far::<F>();
         }
     }
-}
+});
 
 #[inline(always)]
 fn any_beyond<A: Float>(a: &[A], limit: f64) -> bool {
@@ -319,18 +265,9 @@ fn any_beyond<A: Float>(a: &[A], limit: f64) -> bool {
     }
     any
 }
-leveled!(op_fun, body_fun<F: math::Fun, A: Float>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
 
-/// A function that is cheaper for plain arguments, for tiles that have no others.
-#[inline(always)]
-unsafe fn body_plain<F: math::PlainFun2, A: Float>(
-    d: *mut u8,
-    a: *const u8,
-    b: *const u8,
-    _: *const u8,
-    _: u64,
-    tiles: usize,
-) {
+// A function that is cheaper for plain arguments, for tiles that have no others.
+op!(op_plain, body_plain<F: math::PlainFun2, A: Float>, |d, a, b, _, _, tiles| {
     // SAFETY: the caller upholds the contract of [`OpFn`].
     let (d, a, b) =
         unsafe { (cells_mut::<A>(d, tiles), cells::<A>(a, tiles), cells::<A>(b, tiles)) };
@@ -350,22 +287,13 @@ unsafe fn body_plain<F: math::PlainFun2, A: Float>(
             }
         }
     }
-}
-leveled!(op_plain, body_plain<F: math::PlainFun2, A: Float>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
+});
 
 /// Cells as their bits.
 trait Word: Int + From<bool> {}
 impl<T: Int + From<bool>> Word for T {}
 
-#[inline(always)]
-unsafe fn body_where<A: Word>(
-    d: *mut u8,
-    a: *const u8,
-    b: *const u8,
-    c: *const u8,
-    _: u64,
-    tiles: usize,
-) {
+op!(op_where, body_where<A: Word>, |d, a, b, c, _, tiles| {
     // SAFETY: the caller upholds the contract of [`OpFn`].
     let (d, a, b, c) = unsafe {
         (
@@ -380,25 +308,15 @@ unsafe fn body_where<A: Word>(
         let mask = A::default().sub(A::from(*a != 0));
         *d = b.and(mask).or(c.and(mask.not()));
     }
-}
-leveled!(op_where, body_where<A: Word>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
+});
 
-#[inline(always)]
-unsafe fn body_random<R: Distribution>(
-    d: *mut u8,
-    a: *const u8,
-    _: *const u8,
-    _: *const u8,
-    seed: u64,
-    tiles: usize,
-) {
+op!(op_random, body_random<R: Distribution>, |d, a, _, _, seed, tiles| {
     for t in 0..tiles {
         // SAFETY: the caller upholds the contract of [`OpFn`].
         let (d, a) = unsafe { (&mut *d.cast::<[f64; N]>().add(t), &*a.cast::<[i64; N]>().add(t)) };
         R::fill(d, a, seed);
     }
-}
-leveled!(op_random, body_random<R: Distribution>(d: *mut u8, a: *const u8, b: *const u8, c: *const u8, imm: u64, tiles: usize) as OpFn);
+});
 
 const CALENDARS: [Calendar; 6] = Calendar::ALL;
 const PARTS: [DatePart; 11] = [
@@ -471,6 +389,7 @@ unary! {
     IsZero: Elem => u8, |a| u8::from(a == T::default());
     NonZero: Elem => u8, |a| u8::from(a != T::default());
     IsNegative: Int => u8, |a| u8::from(a.negative());
+    Same: Copy => T, |a| a;
 }
 binary! {
     Add: Elem => T, |a, b| a.add(b);
@@ -513,13 +432,6 @@ impl<T: Float, F: math::Fun2> Op2<T, T> for Fun2<F> {
     #[inline(always)]
     fn f(a: T, b: T) -> T {
         a.fun2::<F>(b)
-    }
-}
-struct Same;
-impl<T: Copy> Op1<T, T> for Same {
-    #[inline(always)]
-    fn f(a: T) -> T {
-        a
     }
 }
 /// Logical not of a byte that is 0 or 1.

@@ -1,7 +1,4 @@
-#![expect(
-    unsafe_code,
-    reason = "cells are typed by pointer casts; each block says why it is sound"
-)]
+#![expect(unsafe_code, reason = "cells are typed by pointer casts; blocks say why they are sound")]
 //! Partial states: the state of a reduction over one region.
 //!
 //! A reduction sees the cells of its region as a row-major sequence in tiles of 64. Its axes (without those of length
@@ -127,7 +124,6 @@ pub(crate) struct Fns {
     pub(crate) by_tiles: bool,
     /// True if the state has positions.
     pub(crate) has_positions: bool,
-    /// A grouped run.
     pub(crate) group: PieceFn,
     /// Folds the lanes into the state and resets them; the piece begins at the run's place in its tile.
     pub(crate) fold: PieceFn,

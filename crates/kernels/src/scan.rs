@@ -115,10 +115,7 @@ pub fn scan(
         DType::Float32 => float!(f32),
         DType::Float64 => float!(f64),
     }?;
-    match fits {
-        true => Ok(()),
-        false => Err(KernelError::Overflow { operation: "cumsum".into(), dtype }),
-    }
+    if fits { Ok(()) } else { Err(KernelError::Overflow { operation: "cumsum".into(), dtype }) }
 }
 
 /// Layout of a scan.

@@ -1,7 +1,4 @@
-#![expect(
-    unsafe_code,
-    reason = "the bodies for each vector level are unsafe to call; each call says why it is sound"
-)]
+#![expect(unsafe_code, reason = "bodies of vector levels are unsafe; calls say why they are sound")]
 //! Unshuffling: joining the bytes of items again.
 
 use crate::Level;

@@ -98,7 +98,6 @@ impl Lookup<'_> {
         held(self.shape, self.cells, self.dtype)
     }
 
-    /// The unmasked cells of a table.
     fn table<T: Cell>(&self, i: usize) -> Vec<T> {
         let t = &self.tables[i];
         let n = t.value.len() / size_of::<T>();

@@ -1,7 +1,4 @@
-#![expect(
-    unsafe_code,
-    reason = "vector instructions take addresses; each block says why it is sound"
-)]
+#![expect(unsafe_code, reason = "vector instructions take addresses; blocks say why this is sound")]
 //! Squares of 8 by 8 cells, transposed in registers.
 //!
 //! ```text

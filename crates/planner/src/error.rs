@@ -32,95 +32,43 @@ impl Class {
 /// An error of building or planning.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum Error {
-    /// An operation is not defined for a type.
     #[error("`{operation}` is not defined for {}", list(dtypes))]
-    DTypes {
-        /// Name of the operation in SQL.
-        operation: String,
-        /// Types of its arguments.
-        dtypes: Vec<DType>,
-    },
-    /// Shapes that do not match.
+    DTypes { operation: String, dtypes: Vec<DType> },
     #[error("{operation}: shapes {} do not match", shapes(shapes_))]
-    Shapes {
-        /// Name of the operation in SQL.
-        operation: String,
-        /// The shapes.
-        shapes_: Vec<Vec<u64>>,
-        /// The shape that would have matched.
-        hint: Option<String>,
-    },
-    /// An axis that is out of range.
+    Shapes { operation: String, shapes_: Vec<Vec<u64>>, hint: Option<String> },
     #[error("{operation}: axis {axis} is out of range for {rank} dimensions")]
-    Axis {
-        /// Name of the operation.
-        operation: String,
-        /// The requested axis.
-        axis: i64,
-        /// Number of dimensions.
-        rank: usize,
-    },
+    Axis { operation: String, axis: i64, rank: usize },
     /// A reduction without an identity over an empty axis.
     #[error(
         "{operation}: axis {axis} has length 0 and {operation} of an empty axis is not defined"
     )]
     Empty {
-        /// Name of the reduction.
         operation: String,
         /// Number of the empty axis.
         axis: usize,
     },
     /// Masked cells in an operation that is not defined for them.
     #[error("`{operation}` is not defined for masked cells")]
-    Masked {
-        /// Name of the operation.
-        operation: String,
-    },
-    /// A tensor with more cells than are addressable.
+    Masked { operation: String },
     #[error("shape {} has more than 2^63 cells", shapes(std::slice::from_ref(shape)))]
-    TooLarge {
-        /// Shape of the tensor.
-        shape: Vec<u64>,
-    },
-    /// Position lists that exceed the memory limit of a plan.
+    TooLarge { shape: Vec<u64> },
     #[error(
         "the index lists of the plan need {} (limit {}, a quarter of the memory limit)",
         crate::explain::bytes(*bytes), crate::explain::bytes(*limit_bytes)
     )]
-    Lists {
-        /// Bytes of the lists.
-        bytes: u64,
-        /// Limit in bytes.
-        limit_bytes: u64,
-    },
-    /// A number that is out of range.
+    Lists { bytes: u64, limit_bytes: u64 },
     #[error("{what}: {value} is out of range, {expected}")]
-    Range {
-        /// Meaning of the number.
-        what: String,
-        /// The number as text.
-        value: String,
-        /// Accepted range.
-        expected: String,
-    },
-    /// A construct that is not implemented.
+    Range { what: String, value: String, expected: String },
     #[error("{construct} is not supported yet")]
-    Unsupported {
-        /// Name of the construct.
-        construct: String,
-    },
+    Unsupported { construct: String },
     /// Planning was stopped from outside: see [`crate::interrupt`].
     #[error("planning was stopped")]
     Stopped,
     /// A pass broke the plan: a bug in Tessera.
     #[error("the plan is broken after pass `{pass}`: {reason}")]
-    Broken {
-        /// The pass after which the check failed.
-        pass: &'static str,
-        /// The violated invariant.
-        reason: String,
-    },
+    Broken { pass: &'static str, reason: String },
 }
 
 impl Error {

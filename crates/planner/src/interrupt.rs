@@ -37,10 +37,7 @@ impl Drop for Restore {
 /// [`Error::Stopped`] if it was.
 pub fn check() -> Result<(), Error> {
     let stop = STOP.with_borrow(Clone::clone);
-    match stop.is_some_and(|is_stopped| is_stopped()) {
-        true => Err(Error::Stopped),
-        false => Ok(()),
-    }
+    if stop.is_some_and(|is_stopped| is_stopped()) { Err(Error::Stopped) } else { Ok(()) }
 }
 
 #[cfg(test)]

@@ -143,6 +143,7 @@ pub enum MapOp {
 
 /// The primitive operations.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "names and types explain most fields")]
 pub enum Op {
     /// Raw cells of a region of a stored array.
     Load {
@@ -162,37 +163,26 @@ pub enum Op {
     /// The input's cells in row-major order, with another shape.
     Reshape,
     /// Concatenation of the inputs along an axis.
-    Concat {
-        /// Axis of concatenation.
-        axis: usize,
-    },
+    Concat { axis: usize },
     /// Cells of the input at listed positions along an axis, in any order. The list is stored in the plan.
     Take {
-        /// Axis of the positions.
         axis: usize,
         /// Positions, each within the input.
         positions: Arc<[u64]>,
     },
     /// A reduction; reduced axes stay with length 1 (or one position per group).
     Reduce {
-        /// The reduction.
         kind: ReduceKind,
         /// Effect on each axis of the input.
         axes: SmallVec<[AxisReduce; 6]>,
     },
     /// A running reduction along an axis.
-    Scan {
-        /// The scan.
-        kind: ScanKind,
-        /// Axis of the scan.
-        axis: usize,
-    },
+    Scan { kind: ScanKind, axis: usize },
     /// A reduction over a window around each cell, along an axis. Masked cells are skipped; a cell whose window has
     /// fewer than `min_count` unmasked cells is masked, as is a mean, variance or extreme of none. Without masks the
     /// window is truncated at the ends of the axis, and NaN affects only the windows that contain it. A side as long as
     /// the axis is unbounded; then each line must lie in one chunk, and a [`Op::Scan`] from the first cell is cheaper.
     Window {
-        /// Axis of the window.
         axis: usize,
         /// Extent of the window.
         frame: Frame,
@@ -206,9 +196,7 @@ pub enum Op {
     Sort {
         /// Axis to sort along.
         axis: usize,
-        /// What the node returns.
         what: SortWhat,
-        /// Sort order.
         order: SortOrder,
         /// Number of leading cells to return; the axis gets that length.
         limit: Option<u64>,
@@ -216,20 +204,15 @@ pub enum Op {
     /// Order statistics of each line along an axis; the axis gets one position per probability. Masked cells are
     /// skipped; a line with NaN gives NaN; an empty line is masked (NaN if the input cannot be masked).
     Quantile {
-        /// Axis of the lines.
         axis: usize,
         /// Probabilities and method.
         quantiles: Quantiles,
     },
     /// Positions of the first input's cells in sorted 1-d tables. The tables are the other inputs, each in one chunk.
-    Lookup {
-        /// The kind of lookup.
-        kind: LookupKind,
-    },
+    Lookup { kind: LookupKind },
     /// Number of cells with each of the `int64` codes from 0 on, or the sum of their weights (a second input,
     /// `float64`): `[1, .., 1, count]`. Masked cells are skipped.
     Bin {
-        /// Number of codes.
         count: u64,
         /// True if a code out of range is an error, false to skip it.
         strict: bool,
@@ -239,17 +222,13 @@ pub enum Op {
     Contract(Contraction),
     /// A part of a factorisation of whole matrices of one float type, without masks.
     Factor {
-        /// The factorisation.
         kind: Factor,
         /// Index into [`Factor::parts`].
         part: usize,
     },
     /// The input's cells, for an operation that is not defined for masked cells: a masked cell is an error of that
     /// operation. The result cannot be masked.
-    Certain {
-        /// Name of the operation in SQL.
-        operation: Arc<str>,
-    },
+    Certain { operation: Arc<str> },
     /// The same cells on another logical grid.
     Rechunk,
 }

@@ -78,6 +78,7 @@ pub struct Input {
 
 /// The part of an input that an operand reads, as a function of the operand's place in its stage's grid.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "names and types explain most fields")]
 pub enum Access {
     /// The cells that a view maps the operand's cells to.
     View(View),
@@ -87,46 +88,36 @@ pub enum Access {
     Reshape(Dims),
     /// The part of the operand's cells that lies in a box, moved to 0 and mapped through a view.
     Part {
-        /// The box.
         part: Region,
         /// View of the moved cells.
         view: View,
     },
     /// The operand's cells, with positions along an axis replaced by those of a list.
     Take {
-        /// Axis of the positions.
         axis: usize,
         /// Position in the input for each position along the axis.
         positions: Arc<[u64]>,
     },
     /// The cells in a frame around the operand's cells along an axis, mapped through a view.
     Window {
-        /// The axis.
         axis: usize,
-        /// The frame.
         frame: Frame,
         /// View of cells of the stage's shape.
         view: View,
     },
     /// All runs of the lines along an axis that contain the operand's cells. The input's axes are the stage's other
     /// axes in their order, then this one.
-    Runs {
-        /// The axis.
-        axis: usize,
-    },
+    Runs { axis: usize },
     /// The last position along an axis of the stage's own previous chunk: a scan's carry. Nothing for the first chunk.
-    Previous {
-        /// The axis.
-        axis: usize,
-    },
+    Previous { axis: usize },
 }
 
 /// Computation of an operand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "names and types explain most fields")]
 pub enum Task {
     /// Reads the cells of a stored array; the stage's cells begin at `origin` in it.
     Load {
-        /// The array.
         source: Arc<SourceRef>,
         /// Position of the stage's first cell in the array.
         origin: Dims,
@@ -137,7 +128,6 @@ pub enum Task {
     Fused(Fused),
     /// Combines states (in row-major order of the fan) and finishes them at the root of the tree.
     Combine {
-        /// The reduction.
         kind: ReduceKind,
         /// Type of the reduced cells.
         dtype: DType,
@@ -149,36 +139,21 @@ pub enum Task {
         spans: Option<Spans>,
     },
     /// A running reduction along an axis. Inputs: the cells, and the carry ([`Access::Previous`]).
-    Scan {
-        /// The scan.
-        kind: ScanKind,
-        /// The axis.
-        axis: usize,
-    },
+    Scan { kind: ScanKind, axis: usize },
     /// A reduction over a window around each cell. Input: [`Access::Window`].
     Window {
-        /// The axis.
         axis: usize,
         /// Extent of the window.
         frame: Frame,
-        /// The reduction.
         kind: ReduceKind,
         /// Smallest number of unmasked cells in a window that gives a value.
         min_count: u64,
     },
     /// Sorts whole lines along an axis, or returns their positions. The stage's cells are the input's; the output has
     /// as many along the axis as are retained.
-    Sort {
-        /// The axis.
-        axis: usize,
-        /// What the stage returns.
-        what: SortWhat,
-        /// Sort order.
-        order: SortOrder,
-    },
+    Sort { axis: usize, what: SortWhat, order: SortOrder },
     /// Order statistics of whole lines along an axis. The stage's cells are the input's.
     Quantile {
-        /// The axis.
         axis: usize,
         /// Probabilities and method.
         quantiles: Quantiles,
@@ -189,9 +164,7 @@ pub enum Task {
     /// number of its unmasked cells, the number of these that are not NaN, then the key of every [`Runs::every`]-th
     /// cell.
     Runs {
-        /// Content of the runs.
         runs: Runs,
-        /// Sort order.
         order: SortOrder,
         /// Number of cells that are needed of each line.
         kept: u64,
@@ -199,29 +172,21 @@ pub enum Task {
     /// Merges the runs of lines along an axis into sorted cells, or their positions. Inputs: the runs and the index, by
     /// [`Access::Runs`].
     Merge {
-        /// The axis.
         axis: usize,
-        /// Content of the runs.
         runs: Runs,
-        /// Sort order.
         order: SortOrder,
         /// Type of the sorted cells.
         dtype: DType,
     },
     /// Order statistics of lines along an axis, from their runs in ascending order. Inputs as those of [`Task::Merge`].
     Select {
-        /// The axis.
         axis: usize,
-        /// Content of the runs.
         runs: Runs,
         /// Probabilities and method.
         quantiles: Quantiles,
     },
     /// Positions of cells in sorted tables. Inputs: the cells, then the tables, each by a view of its first cell.
-    Lookup {
-        /// The kind of lookup.
-        kind: LookupKind,
-    },
+    Lookup { kind: LookupKind },
     /// Counts of codes, or sums of weights: one partial state per chunk, `[1, .., 1, count]`. Inputs: the codes, and
     /// the weights if any. Or, instead of the codes, cells and the edges of their bins, by a view of the first edge.
     Bin {
@@ -241,7 +206,6 @@ pub enum Task {
     /// Factors the matrices of its chunk. Stage cells are [`Factor::space`]. Inputs are read by views, the second of
     /// [`Factor::QrApply`] by a fan of one chunk. One output per part.
     Factor {
-        /// The factorisation.
         kind: Factor,
         /// Indices of the requested parts, ascending.
         parts: SmallVec<[usize; 3]>,
@@ -291,12 +255,12 @@ pub struct Batch {
 
 /// Origin of an input of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "names and types explain most fields")]
 pub enum FusedInput {
     /// A field of an input of the stage (whose access is a view).
     Field {
         /// Index of the input in the stage.
         input: u32,
-        /// Index of the field.
         field: u32,
     },
     /// `offset + Σ strides[a] * position[a]` over the stage's axes, as `int64`. Positions are in the whole stage, not
@@ -311,19 +275,17 @@ pub enum FusedInput {
 
 /// Destination of a value of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "names and types explain most fields")]
 pub enum FusedOutput {
     /// Stored: the value, then its validity if it can be masked.
     Store {
-        /// The value.
         value: Arg,
         /// Its validity (`bool`), if it can be masked.
         valid: Option<Arg>,
     },
     /// Stored, where a masked cell is an error.
     Certain {
-        /// The value.
         value: Arg,
-        /// Its validity.
         valid: Arg,
         /// Name in SQL of the function that requires unmasked cells.
         operation: Arc<str>,
@@ -331,11 +293,9 @@ pub enum FusedOutput {
     /// Reduced to a state for each chunk. Positions of argmin and argmax count over the reduced axes of the whole
     /// stage, row-major.
     Reduce {
-        /// The reduction.
         kind: ReduceKind,
         /// Effect on each axis of the stage.
         axes: SmallVec<[AxisReduce; 6]>,
-        /// The value.
         value: Arg,
         /// Its validity, if it can be masked.
         valid: Option<Arg>,

@@ -200,7 +200,6 @@ const JULIAN_LAG_DAYS: i64 = 13;
 
 const CUMULATIVE: [i64; 13] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
 
-/// Number of days in a month.
 fn days_in_month(year: i64, month: u32, calendar: Calendar) -> u32 {
     let normal = || match month {
         4 | 6 | 9 | 11 => 30,

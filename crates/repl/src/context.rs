@@ -100,7 +100,7 @@ fn in_context(text: &str, at: usize) -> Context {
             Context { start: start + 1, word: text[start + 1..at].into(), what: What::File };
         let what = match (&call, left.last()) {
             _ if takes_path(&left) => What::File,
-            (Some(call), Some(t)) if may_be_argument(t) => {
+            (Some(call), Some(t)) if matches!(t.text, "(" | "," | "=>" | "[") => {
                 What::TextArgument(call.clone(), relations())
             }
             _ => What::Nothing,
@@ -110,7 +110,6 @@ fn in_context(text: &str, at: usize) -> Context {
     Context { start, word: text[start..at].into(), what: what(&left, call, relations) }
 }
 
-/// The tokens of the statement that the cursor is in.
 fn statement(all: Vec<Token<'_>>, at: usize) -> Vec<Token<'_>> {
     let is_end = |t: &Token<'_>| t.kind == TokenKind::Semicolon;
     let first = all.iter().rposition(|t| is_end(t) && t.end() <= at).map_or(0, |i| i + 1);
@@ -142,10 +141,6 @@ fn takes_path(left: &[Token<'_>]) -> bool {
             && left.iter().rev().nth(1).is_some_and(|t| {
                 t.kind == TokenKind::Word && t.text.to_ascii_lowercase().starts_with("read_")
             }))
-}
-
-fn may_be_argument(t: &Token<'_>) -> bool {
-    matches!(t.text, "(" | "," | "=>" | "[")
 }
 
 fn what(left: &[Token<'_>], call: Option<Call>, relations: impl Fn() -> Vec<Relation>) -> What {

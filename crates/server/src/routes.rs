@@ -122,10 +122,7 @@ impl Shared {
 
     /// Fails once shutdown has begun.
     fn is_staying(&self) -> Result<(), Error> {
-        match self.leaving.is_cancelled() {
-            true => Err(Error::ShuttingDown),
-            false => Ok(()),
-        }
+        if self.leaving.is_cancelled() { Err(Error::ShuttingDown) } else { Ok(()) }
     }
 }
 

@@ -107,7 +107,6 @@ pub(crate) enum Why {
     Bad(String),
 }
 
-/// One array of a file.
 #[derive(Debug)]
 pub(crate) struct FileArray {
     pub(crate) shape: Dims,

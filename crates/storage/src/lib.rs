@@ -26,18 +26,10 @@ pub mod thrift;
 
 #[cfg(test)]
 #[path = "../../../tests/s3.rs"]
-#[allow(
-    dead_code,
-    clippy::unwrap_used,
-    reason = "a server for tests, which those of whole statements share"
-)]
+#[allow(dead_code, clippy::unwrap_used, reason = "a server that all tests share")]
 mod served;
 
 #[cfg(test)]
 #[path = "../../../tests/clouds/mod.rs"]
-#[allow(
-    dead_code,
-    clippy::unwrap_used,
-    reason = "servers for tests, which those of whole statements share"
-)]
+#[allow(dead_code, clippy::unwrap_used, reason = "servers that all tests share")]
 mod clouds;

@@ -159,7 +159,6 @@ impl Drive {
     }
 }
 
-/// The operands of a share.
 fn operands(tiling: &Tiling, share: &Share) -> Bitmap {
     let counts = tiling.plan().stage(share.stage).grid.counts();
     let mut all = Bitmap::default();

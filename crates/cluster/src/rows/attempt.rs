@@ -49,14 +49,15 @@ const PLACES: [&str; 18] = [
 pub(super) enum Ended {
     /// All batches and `Done` were delivered.
     Done,
-    /// The reader disconnected.
     NoReader,
     /// The task gave way to another one; its reader has read on.
     Evicted,
-    /// The worker died.
     Died,
     /// Another worker, at this address, does not give it the rows that it keeps.
-    HolderLost { address: String, reason: String },
+    HolderLost {
+        address: String,
+        reason: String,
+    },
     /// The worker cannot run it; another place may.
     Cannot(Error),
     /// A failure that may not repeat.
@@ -65,7 +66,6 @@ pub(super) enum Ended {
     Over(Error),
 }
 
-/// The answers of a worker.
 type Answers = BoxStream<'static, Result<Bytes, Fault>>;
 
 /// Held while a worker gets the plan of a stage.
@@ -109,7 +109,6 @@ impl<'a> Attempt<'a> {
         Attempt { plan, task, items, delivered, received: 0, worker, address, place, runs }
     }
 
-    /// Runs it to its end.
     pub(super) async fn run(mut self) -> Ended {
         let known = {
             let key = (self.worker, self.task.stage);

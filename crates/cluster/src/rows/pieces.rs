@@ -24,7 +24,6 @@ pub(super) struct Pieces {
 pub(super) enum Said {
     /// A batch has begun and is not complete.
     Begun,
-    /// The messages of a batch.
     Batch(Vec<Bytes>),
     Runs(RowsRuns),
     /// The message too: the reader gets it.

@@ -51,10 +51,7 @@ pub async fn is_to_be_ended(credentials: &Credentials, schedulers: &[String], su
     let peers = Peers::new(credentials);
     let asked =
         schedulers.iter().map(|scheduler| Box::pin(wants_end(&peers, scheduler, supervisor)));
-    match schedulers.is_empty() {
-        true => std::future::pending().await,
-        false => drop(select_all(asked).await),
-    }
+    if schedulers.is_empty() { std::future::pending().await } else { drop(select_all(asked).await) }
 }
 
 async fn wants_end(peers: &Peers, scheduler: &str, supervisor: u64) {

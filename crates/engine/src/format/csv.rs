@@ -78,8 +78,5 @@ fn write_text<W: Write + ?Sized>(text: &str, options: &CsvOptions, out: &mut W) 
         || bytes.first().is_none_or(|byte| *byte == b' ')
         || bytes.last() == Some(&b' ')
         || bytes == options.null.as_bytes();
-    match quoted {
-        false => out.write_all(bytes),
-        true => write!(out, "\"{}\"", text.replace('"', "\"\"")),
-    }
+    if quoted { write!(out, "\"{}\"", text.replace('"', "\"\"")) } else { out.write_all(bytes) }
 }

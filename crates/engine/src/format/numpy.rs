@@ -104,7 +104,6 @@ impl Shown {
     }
 }
 
-/// The text of each cell.
 fn words(t: Head<'_>, cells: &[Cell<'static>]) -> Vec<String> {
     let zero_d = t.dims.is_empty();
     let quote = |text: &str| if zero_d { text.to_string() } else { format!("'{text}'") };

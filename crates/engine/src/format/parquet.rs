@@ -213,7 +213,6 @@ fn too_many(e: ParquetError) -> Error {
     Error::Format { format: "parquet", reason: e.to_string(), hint }
 }
 
-/// The error for spans of time that are no durations.
 fn no_duration(e: SpanError) -> Error {
     match e {
         SpanError::Arrow(source) => Error::Rows { source },

@@ -304,7 +304,6 @@ impl Session {
     }
 }
 
-/// Shows an island of rows.
 fn rows_of_island(plan: &CellPlan, measured: &Measured, operators: Option<OperatorsRan>) -> Ran {
     let logical = plan.logical_text();
     let mut text = format!("{logical}\n");

@@ -11,7 +11,6 @@ use crate::session::spread_rows::Peers;
 use crate::session::stop::Stop;
 use crate::session::{Failure, Session};
 use crate::statement::StatementState;
-use arrow::datatypes::SchemaRef;
 use futures::stream::{self, BoxStream, StreamExt};
 use sqlparser::ast::Query;
 use std::error::Error as StdError;
@@ -72,7 +71,7 @@ impl PlannedCells {
 }
 
 impl Session {
-    async fn plan_cells(
+    pub(super) async fn plan_cells(
         &self,
         binding: &mut Binding<'_>,
         query: &Query,
@@ -81,18 +80,6 @@ impl Session {
     ) -> Result<CellPlan, Error> {
         let because = decision.reason.to_string();
         self.settle(binding, statement, |context, cells| cells.plan(query, context, &because)).await
-    }
-
-    /// Names and types of the columns of a cell query.
-    pub(super) async fn schema_of_cells(
-        &self,
-        mut binding: Binding<'_>,
-        query: &Query,
-        decision: &Decision,
-        statement: &Handle,
-    ) -> Result<SchemaRef, Error> {
-        let plan = self.plan_cells(&mut binding, query, decision, statement).await?;
-        Ok(plan.schema())
     }
 
     pub(super) async fn run_cells(

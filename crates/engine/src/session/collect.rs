@@ -12,25 +12,45 @@ use tessera_exec::schedule::Sink;
 use tessera_planner::grid::{ChunkIndex, Grid};
 use tessera_planner::region::Region;
 
-/// Chunks of a result by their row-major number, `None` until they come.
-type Slots = Mutex<Vec<Option<Arc<Chunk>>>>;
+/// The internal error of a sink that is finished too early.
+const MISSING: &str = "a chunk of a result is missing";
+
+/// What is retained of each chunk of each result, by its row-major number; `None` until the chunk comes.
+#[derive(Debug)]
+struct Slots<T>(Vec<(Grid, Mutex<Vec<Option<T>>>)>);
+
+impl<T: Clone> Slots<T> {
+    fn new(grids: Vec<Grid>) -> Self {
+        let slots = grids.into_iter().map(|grid| {
+            let n = grid.count() as usize;
+            (grid, Mutex::new(vec![None; n]))
+        });
+        Slots(slots.collect())
+    }
+
+    fn set(&self, result: usize, index: &[u64], value: T) {
+        let (grid, slots) = &self.0[result];
+        let number = grid.ravel(index) as usize;
+        slots.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(value);
+    }
+
+    /// Takes all of them; `None` if one is missing.
+    fn take(&self) -> Option<Vec<Vec<T>>> {
+        let taken = self.0.iter().map(|(_, slots)| -> Option<Vec<T>> {
+            let mut slots = slots.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(&mut *slots).into_iter().collect()
+        });
+        taken.collect()
+    }
+}
 
 /// Retains every chunk of every result in memory.
 #[derive(Debug)]
-pub(super) struct Collect {
-    results: Vec<(Grid, Slots)>,
-}
+pub(super) struct Collect(Slots<Arc<Chunk>>);
 
 impl Collect {
     pub(super) fn new(grids: Vec<Grid>) -> Self {
-        let results = grids
-            .into_iter()
-            .map(|g| {
-                let n = g.count() as usize;
-                (g, Mutex::new(vec![None; n]))
-            })
-            .collect();
-        Collect { results }
+        Collect(Slots::new(grids))
     }
 
     /// The chunks of each result, by their row-major number.
@@ -38,20 +58,7 @@ impl Collect {
     /// # Errors
     /// A chunk is missing: an internal error.
     pub(super) fn finish(&self) -> Result<Vec<Vec<Arc<Chunk>>>, Error> {
-        self.results
-            .iter()
-            .map(|(_, chunks)| {
-                let mut chunks = chunks.lock().unwrap_or_else(PoisonError::into_inner);
-                std::mem::take(&mut *chunks)
-                    .into_iter()
-                    .map(|c| {
-                        c.ok_or_else(|| Error::Broken {
-                            what: "a chunk of a result is missing".into(),
-                        })
-                    })
-                    .collect()
-            })
-            .collect()
+        self.0.take().ok_or_else(|| Error::Broken { what: MISSING.into() })
     }
 }
 
@@ -63,9 +70,7 @@ impl Sink for Collect {
         _region: Region,
         chunk: Arc<Chunk>,
     ) -> Result<(), Error> {
-        let (grid, chunks) = &self.results[result];
-        let number = grid.ravel(&index) as usize;
-        chunks.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(chunk);
+        self.0.set(result, &index, chunk);
         Ok(())
     }
 
@@ -115,7 +120,7 @@ impl Sink for Join {
 #[derive(Debug)]
 pub(super) struct Store {
     /// Offsets of the chunks of each result, by their row-major number.
-    results: Vec<(Grid, Mutex<Vec<Option<u64>>>)>,
+    starts: Slots<u64>,
     file: Arc<ScratchFile>,
     /// The full error of a failed write.
     failed: Mutex<Option<ServerError>>,
@@ -127,14 +132,8 @@ impl Store {
     /// # Errors
     /// The directory cannot be written.
     pub(super) fn new(grids: Vec<Grid>, scratch: &Arc<Scratch>) -> Result<Self, ServerError> {
-        let results = grids
-            .into_iter()
-            .map(|g| {
-                let n = g.count() as usize;
-                (g, Mutex::new(vec![None; n]))
-            })
-            .collect();
-        Ok(Store { results, file: Arc::new(scratch.file()?), failed: Mutex::default() })
+        let (starts, file) = (Slots::new(grids), Arc::new(scratch.file()?));
+        Ok(Store { starts, file, failed: Mutex::default() })
     }
 
     /// Takes the error of a failed write, if there is one.
@@ -147,15 +146,9 @@ impl Store {
     /// # Errors
     /// A chunk is missing: an internal error.
     pub(super) fn finish(&self) -> Result<Vec<Chunks>, ServerError> {
-        let missing = || ServerError::Internal { what: "a chunk of a result is missing".into() };
-        self.results
-            .iter()
-            .map(|(_, starts)| {
-                let mut starts = starts.lock().unwrap_or_else(PoisonError::into_inner);
-                let starts: Option<Vec<u64>> = std::mem::take(&mut *starts).into_iter().collect();
-                Ok(Chunks::File(self.file.clone(), starts.ok_or_else(missing)?))
-            })
-            .collect()
+        let missing = || ServerError::Internal { what: MISSING.into() };
+        let starts = self.starts.take().ok_or_else(missing)?;
+        Ok(starts.into_iter().map(|starts| Chunks::File(self.file.clone(), starts)).collect())
     }
 }
 
@@ -167,7 +160,6 @@ impl Sink for Store {
         _region: Region,
         chunk: Arc<Chunk>,
     ) -> Result<(), Error> {
-        let (grid, starts) = &self.results[result];
         let parts: Vec<&[u8]> = chunk.fields().iter().map(|f| f.buffer().as_slice()).collect();
         let start = self.file.append(&parts).map_err(|e| {
             let reason = e.to_string();
@@ -175,8 +167,7 @@ impl Sink for Store {
             failed.get_or_insert(e);
             Error::ReceiverGone { reason }
         })?;
-        let number = grid.ravel(&index) as usize;
-        starts.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(start);
+        self.starts.set(result, &index, start);
         Ok(())
     }
 

@@ -25,7 +25,6 @@ const LABEL_CHARS: usize = 64;
 /// The columns of DESCRIBE. A coordinate has its first and last label in place of chunks.
 const COLUMNS: [&str; 6] = ["name", "kind", "dtype", "dims", "chunks", "attributes"];
 
-/// The columns of SHOW FUNCTIONS.
 const FUNCTION_COLUMNS: [&str; 8] =
     ["name", "signature", "description", "dtypes", "masks and NaN", "example", "numpy", "kind"];
 
@@ -111,17 +110,12 @@ impl Session {
                 }
                 rows_of(["name", "value"], found)
             }
-            Show::Queries => self.show_queries(),
+            Show::Queries => rows_of(crate::statement::COLUMNS, self.host.queries.rows()),
             Show::Workers => {
                 let members = self.host.cluster().map(|c| c.registry().all()).unwrap_or_default();
                 rows_of(super::workers::COLUMNS, members.iter().map(super::workers::row).collect())
             }
         }
-    }
-
-    /// Queued and running statements of the process, including this one.
-    fn show_queries(&self) -> Result<Reply, Error> {
-        rows_of(crate::statement::COLUMNS, self.host.queries.rows())
     }
 
     pub(super) async fn describe(
@@ -166,11 +160,11 @@ fn columns(schema: &Schema) -> Result<Reply, Error> {
 impl Session {
     /// The results of a query. The query is planned and not run, except for the parts that decide its shape.
     async fn describe_query(&self, query: &Query, statement: &Handle) -> Result<Reply, Error> {
-        let binding = self.bind(query, statement).await?;
+        let mut binding = self.bind(query, statement).await?;
         if !binding.is_tensor(query) {
             let decision = binding.decide(query);
-            let schema = self.schema_of_cells(binding, query, &decision, statement).await?;
-            return columns(&schema);
+            let plan = self.plan_cells(&mut binding, query, &decision, statement).await?;
+            return columns(&plan.schema());
         }
         let planned = self.plan_bound(binding, query, statement).await?;
         let plan = planned.tiling.plan();

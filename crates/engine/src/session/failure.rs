@@ -9,180 +9,79 @@ use thiserror::Error as ThisError;
 /// Errors that only the session can detect.
 #[derive(Debug, ThisError)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum Failure {
-    /// An unknown name.
     #[error("unknown tensor, table or view `{name}`")]
-    UnknownName {
-        /// The name.
-        name: String,
-        /// A similar name that exists.
-        near: Option<String>,
-        /// Where the name stands in the script.
-        position: Option<Position>,
-    },
-    /// A name that already exists.
+    UnknownName { name: String, near: Option<String>, position: Option<Position> },
     #[error("`{name}` already exists")]
-    Exists {
-        /// The name.
-        name: String,
-    },
+    Exists { name: String },
     /// An unknown option, or a value that it does not take.
     #[error("`{name}`: {reason}")]
-    Option {
-        /// The option.
-        name: String,
-        /// Why the option or its value is refused.
-        reason: String,
-        /// How to fix it.
-        hint: String,
-        /// Where the option stands in the script.
-        position: Option<Position>,
-    },
-    /// A query that is neither queued nor running.
+    Option { name: String, reason: String, hint: String, position: Option<Position> },
     #[error("no queued or running query `{id}`")]
-    UnknownQuery {
-        /// The id as written.
-        id: String,
-        /// Where the id stands in the script.
-        position: Option<Position>,
-    },
+    UnknownQuery { id: String, position: Option<Position> },
     /// An unknown setting, or a value that it does not take.
     #[error("setting `{name}`: {reason}")]
-    Setting {
-        /// The setting.
-        name: String,
-        /// Why the setting or its value is refused.
-        reason: String,
-    },
+    Setting { name: String, reason: String },
     /// `DROP VIEW` of a tensor, or the reverse.
     #[error("`{name}` is a {kind}")]
-    WrongKind {
-        /// The name.
-        name: String,
-        /// The kind of the existing entry.
-        kind: &'static str,
-    },
-    /// A definition that cannot be read.
+    WrongKind { name: String, kind: &'static str },
     #[error("the definition `{path}` in the warehouse cannot be used: {reason}")]
-    Definition {
-        /// Its file.
-        path: String,
-        /// Why it cannot be used.
-        reason: String,
-    },
+    Definition { path: String, reason: String },
     /// An error of DataFusion while it ran the relational rest of a query.
     #[error("{message}")]
     Rows {
-        /// DataFusion's message.
         message: String,
         /// True if it ran out of memory.
         memory: bool,
     },
-    /// A file that is not a table of its format.
     #[error("`{url}` cannot be read as {format}: {reason}")]
-    Table {
-        /// The URL.
-        url: String,
-        /// The format.
-        format: &'static str,
-        /// DataFusion's message.
-        reason: String,
-    },
+    Table { url: String, format: &'static str, reason: String },
     /// A file that changed after the statement first read it.
     #[error("`{url}` changed while the statement ran")]
-    SourceChanged {
-        /// Its URL.
-        url: String,
-    },
-    /// Arrays or tables that a client sent to a server that ended, or to a session that ended.
+    SourceChanged { url: String },
     #[error(
         "arrays or tables uploaded for the statement were lost when their server or session ended"
     )]
     UploadsGone,
-    /// Views that refer to each other.
     #[error("view `{name}` refers to itself: {path}")]
-    CyclicView {
-        /// The view.
-        name: String,
-        /// The views from it back to itself.
-        path: String,
-    },
-    /// Views nested too deep.
+    CyclicView { name: String, path: String },
     #[error("view `{name}` is nested more than {limit} views deep")]
-    DeepView {
-        /// The view that exceeds the limit.
-        name: String,
-        /// Upper bound on the depth.
-        limit: usize,
-    },
+    DeepView { name: String, limit: usize },
     /// A view that names a relation of the program that runs the statement.
     #[error(
         "view `{view}` reads `{name}`, which is an object of this program and not in the catalog"
     )]
-    LocalInView {
-        /// The view.
-        view: String,
-        /// The object.
-        name: String,
-    },
+    LocalInView { view: String, name: String },
     /// A name that the catalog cannot list: files that begin with a dot are not its entries.
     #[error("`{name}` cannot be the name of a tensor, table or view: it begins with a dot")]
-    HiddenName {
-        /// The name.
-        name: String,
-    },
+    HiddenName { name: String },
     /// A label that would be read back as another value.
     #[error("label {label} of dimension `{dim}` is too large to be stored (limit {})", i64::MAX)]
-    LargeLabel {
-        /// The dimension.
-        dim: String,
-        /// The label.
-        label: u64,
-    },
-    /// A result that cannot be inserted.
+    LargeLabel { dim: String, label: u64 },
     #[error("cannot insert into `{name}`: {reason}")]
-    Insert {
-        /// The tensor or table.
-        name: String,
-        /// The reason.
-        reason: String,
-        /// How to fix it.
-        hint: String,
-    },
+    Insert { name: String, reason: String, hint: String },
     /// A statement that a killed server ran: whether it appended is not known.
     #[error(
         "cannot determine whether an earlier run of the statement appended to `{what}`: another program has changed it since"
     )]
-    OutcomeUnknown {
-        /// The tensor or store.
-        what: String,
-    },
+    OutcomeUnknown { what: String },
     /// A view or a table of rows after `INSERT INTO`.
     #[error("cannot insert into `{name}`: it is {kind}")]
     NotATensor {
-        /// The view or table.
         name: String,
         /// What it is, in words.
         kind: &'static str,
     },
-    /// Labels of a result that cannot be read.
     #[error("the labels of dimension `{dim}` cannot be read: {reason}")]
     NoLabels {
-        /// The dimension.
         dim: String,
-        /// The code of the reason.
         code: &'static str,
         /// The reason, which names the array.
         reason: String,
     },
-    /// A format after `STORED AS` that is not a tensor format.
     #[error("`{format}` is not a tensor format")]
-    StoredAs {
-        /// The format as written.
-        format: String,
-        /// Where the format stands in the script.
-        position: Option<Position>,
-    },
+    StoredAs { format: String, position: Option<Position> },
 }
 
 impl Failure {

@@ -38,7 +38,6 @@ pub(super) struct Settings {
     pub(super) spread: Spread,
     /// Do plans use chunks that workers retain of other statements, and leave theirs?
     pub(super) reuse: bool,
-    /// Number of threads of the process.
     threads_max: usize,
     /// The values that were SET, as written, by name without the prefix.
     given: BTreeMap<String, String>,

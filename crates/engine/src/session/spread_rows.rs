@@ -25,7 +25,6 @@ use tessera_cluster::{Cluster, RowsLost, RowsPlan, RowsTotals};
 #[derive(Debug)]
 pub(super) struct Peers {
     cluster: Arc<Cluster>,
-    /// The id of the statement.
     statement: String,
     plan: OnceLock<Arc<RowsPlan>>,
 }
@@ -56,10 +55,7 @@ impl Peers {
 
 impl RowsPeers for Peers {
     fn turns(&self) -> usize {
-        match self.cluster.registry().alive().is_empty() {
-            true => 0,
-            false => self.plan().turns(),
-        }
+        if self.cluster.registry().alive().is_empty() { 0 } else { self.plan().turns() }
     }
 
     fn workers(&self) -> usize {

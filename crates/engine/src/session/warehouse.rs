@@ -278,7 +278,6 @@ impl Warehouse {
         Ok(out)
     }
 
-    /// The entry with exactly that name.
     pub(super) async fn entry(&self, name: &str) -> Result<Option<Entry>, Error> {
         Ok(self.entry_version(name).await?.map(|(entry, _)| entry))
     }
@@ -473,10 +472,7 @@ impl Warehouse {
             waiting.push(data.into());
             return Ok(());
         }
-        match self.doom(data) {
-            true => Ok(()),
-            false => self.erase(data).await,
-        }
+        if self.doom(data) { Ok(()) } else { self.erase(data).await }
     }
 
     /// Leaves the removal of cells to the next server: pins of this process that drop from now on say nothing about who

@@ -48,7 +48,6 @@ pub(crate) struct Step {
     /// The versions that it had read by its end.
     #[serde(default)]
     pub(crate) read: Option<Read>,
-    /// Number of workers of its plans.
     #[serde(default)]
     pub(crate) workers: usize,
     /// The change that it is about to make.
@@ -71,10 +70,7 @@ pub(crate) enum Intent {
         tried: Vec<Definition>,
     },
     /// The entry of a name is removed.
-    Drop {
-        /// The removed definition.
-        definition: Definition,
-    },
+    Drop { definition: Definition },
     /// A file or store appears.
     Publish {
         /// The URL of the output.

@@ -203,7 +203,6 @@ pub(crate) fn encode<'a>(
     Ok(messages)
 }
 
-/// The stream of a chunk.
 fn stream(
     chunk: &Arc<Chunk>,
     schema: Schema,

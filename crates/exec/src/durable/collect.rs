@@ -54,10 +54,7 @@ impl DurableStore {
             left.push(Left { statement, bytes, written });
         }
         left.sort_by_key(|l| l.written);
-        let most = match wanted {
-            true => self.limit - self.limit / FREE,
-            false => self.limit,
-        };
+        let most = if wanted { self.limit - self.limit / FREE } else { self.limit };
         let (now, mut removed) = (SystemTime::now(), 0);
         for l in left {
             // A clock that was set back makes nothing old.

@@ -51,7 +51,6 @@ pub(crate) struct Kept {
     pub(super) durable: Arc<Durable>,
     /// Number of its part of the statement.
     pub(super) part: usize,
-    /// Key of each stage.
     pub(super) keys: Vec<Option<StageKey>>,
     /// Key of each stage whose chunks are written.
     pub(super) picks: Vec<Option<StageKey>>,

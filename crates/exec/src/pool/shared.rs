@@ -1,7 +1,4 @@
-#![expect(
-    unsafe_code,
-    reason = "several threads write parts of one buffer; each block says why it is sound"
-)]
+#![expect(unsafe_code, reason = "threads write parts of one buffer; blocks say why this is sound")]
 //! A buffer that several threads write at once.
 //!
 //! ```text

@@ -81,7 +81,6 @@ pub(crate) struct Work {
     pub(crate) fetch: bool,
     /// True for the last operand of a thread's batch: after it the thread has no more work of the statement.
     pub(crate) frees: bool,
-    /// Number of failed attempts.
     pub(crate) attempts: u32,
     /// True if its chunks are loaded instead of being made.
     pub(crate) stored: bool,

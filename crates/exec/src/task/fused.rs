@@ -96,7 +96,6 @@ fn seen(op: &Operand<'_>) -> Result<Vec<Seen>, Error> {
         .collect()
 }
 
-/// The inputs of the program.
 fn strided<'s>(fused: &Fused, seen: &'s [Seen]) -> Result<Vec<StridedInput<'s>>, Error> {
     let mut inputs = Vec::with_capacity(fused.inputs.len());
     for input in &fused.inputs {

@@ -6,19 +6,18 @@ use sqlparser::ast::{
 
 /// A relation of `FROM`; the alias is `None` when none is written.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(missing_docs, reason = "names and types explain most fields")]
 pub enum Relation<'a> {
     /// `name [alias]`: a tensor, view, external table or CTE.
     Name {
         /// The name, possibly qualified.
         name: &'a ObjectName,
-        /// Its alias.
         alias: Option<&'a Ident>,
     },
     /// `'path-or-url' [alias]`.
     Url {
         /// The string's content, with the string's span.
         url: &'a Ident,
-        /// Its alias.
         alias: Option<&'a Ident>,
     },
     /// `CELLS(expr) [alias]`.
@@ -27,7 +26,6 @@ pub enum Relation<'a> {
         name: &'a Ident,
         /// The tensor expression.
         expr: &'a Expr,
-        /// Its alias.
         alias: Option<&'a Ident>,
     },
     /// `read_zarr('url', group => 'x') [alias]` and any other table function.
@@ -36,12 +34,10 @@ pub enum Relation<'a> {
         name: &'a ObjectName,
         /// Its arguments as written.
         args: &'a [FunctionArg],
-        /// Its alias.
         alias: Option<&'a Ident>,
     },
     /// `(query) [alias]`.
     Subquery {
-        /// The query.
         query: &'a Query,
         /// Its alias, with the names of its columns if they are written.
         alias: Option<&'a TableAlias>,

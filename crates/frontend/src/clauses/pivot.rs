@@ -131,7 +131,6 @@ fn all_but(names: impl Iterator<Item = Ident>) -> SelectItem {
     })
 }
 
-/// The name of a value.
 fn shown(value: &Expr) -> String {
     match value {
         Expr::Value(literal) => match &literal.value {

@@ -5,61 +5,29 @@ use tessera_planner::catalog::{Coord, Unreadable};
 /// A fault found by binding or lowering.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum BindError {
-    /// A name has several meanings.
     #[error("{kind} `{name}` is ambiguous: it is {}", or(found))]
-    AmbiguousName {
-        /// The kind of object.
-        kind: &'static str,
-        /// The name as written.
-        name: String,
-        /// Its possible meanings.
-        found: Vec<String>,
-    },
+    AmbiguousName { kind: &'static str, name: String, found: Vec<String> },
     /// Two objects of one query have the same name.
     #[error("{kind} `{name}` is given twice")]
-    DuplicateName {
-        /// The kind of object.
-        kind: &'static str,
-        /// The name.
-        name: String,
-    },
-    /// An operation is not defined for these types.
+    DuplicateName { kind: &'static str, name: String },
     #[error("`{operation}` is not defined for {}", types.join(" and "))]
-    Types {
-        /// The operation as the user writes it.
-        operation: String,
-        /// The types of its arguments.
-        types: Vec<String>,
-        /// The suggested replacement.
-        hint: Option<String>,
-    },
+    Types { operation: String, types: Vec<String>, hint: Option<String> },
     /// A position beyond a dimension.
     #[error("index {index} is out of range for {dim}, which has length {length}")]
     Index {
-        /// The position as written.
         index: i128,
         /// The dimension, in words.
         dim: String,
-        /// Its length.
         length: u64,
     },
-    /// More subscripts than dimensions.
     #[error("{given} subscripts for a tensor of {rank} dimensions")]
-    TooManySubscripts {
-        /// Subscripts written.
-        given: usize,
-        /// Dimensions of the tensor.
-        rank: usize,
-    },
-    /// A coordinate has no such label.
+    TooManySubscripts { given: usize, rank: usize },
     #[error("dimension `{dim}` has no label {}{label}", within(tolerance.as_deref()))]
     LabelNotFound {
-        /// The dimension.
         dim: String,
-        /// The label as written.
         label: String,
-        /// The nearest existing labels.
         nearest: Vec<String>,
         /// True if the label bounds a range of labels that are not in order.
         is_unordered: bool,
@@ -69,9 +37,7 @@ pub enum BindError {
     /// A label that does not fit the coordinate's type.
     #[error("{label} cannot be a label of dimension `{dim}`: its labels are {kind}")]
     InvalidLabel {
-        /// The dimension.
         dim: String,
-        /// The label as written.
         label: String,
         /// The coordinate's type, in words.
         kind: String,
@@ -79,13 +45,10 @@ pub enum BindError {
     /// Coordinates of two operands differ.
     #[error("coordinates of dimension `{dim}` do not align: {left} and {right} at position {at}")]
     NotAligned {
-        /// The dimension.
         dim: String,
         /// The first position at which they differ.
         at: usize,
-        /// The label of the left operand at that position, or that it has none.
         left: String,
-        /// The label of the right operand at that position, or that it has none.
         right: String,
     },
     /// An array, or the labels of a dimension, that cannot be read.
@@ -93,43 +56,29 @@ pub enum BindError {
     Unreadable {
         /// The array, or the labels, in words.
         what: String,
-        /// The code of the reason.
         code: &'static str,
         /// The reason, which names the array.
         reason: String,
-        /// How to avoid it.
         hint: Option<String>,
     },
     /// Too few or too many arguments.
     #[error("`{function}` takes {expected}, {given} given")]
     ArgumentCount {
-        /// The function.
         function: String,
         /// The accepted number, in words.
         expected: String,
-        /// Positional arguments written.
         given: usize,
     },
-    /// An argument value that the function does not accept.
     #[error("`{function}`: {argument} {reason}")]
-    InvalidArgument {
-        /// The function or construct.
-        function: String,
-        /// The argument.
-        argument: String,
-        /// The fault.
-        reason: String,
-    },
+    InvalidArgument { function: String, argument: String, reason: String },
     /// A construct of the other surface.
     #[error(
         "{construct} belongs to the {belongs} surface, but {clause} puts this block on the other one"
     )]
     WrongSurface {
-        /// The construct.
         construct: String,
         /// `tensor` or `cell`.
         belongs: &'static str,
-        /// The clause that decided the surface.
         clause: String,
     },
 }

@@ -125,7 +125,6 @@ fn kind(values: &CoordValues) -> u8 {
     }
 }
 
-/// The labels of an argument.
 fn labels(
     l: &mut Lowerer<'_, '_>,
     a: &Bound<'_>,

@@ -21,40 +21,27 @@ const fn of_time(signature: &'static str, lower: Lower, doc: &'static str) -> Ro
     row(signature, lower, doc).dtypes(TYPES).missing(MASKS)
 }
 
+/// The row of a part of a time, which xarray has under the same name.
+macro_rules! part {
+    ($name:literal, $doc:literal) => {
+        of_time(concat!($name, "(time)"), part, $doc)
+            .example(concat!("SELECT ", $name, "(time) FROM era5"))
+            .numpy(concat!("xarray: time.dt.", $name))
+    };
+}
+
 pub(super) const ROWS: &[Row] = &[
-    of_time("year(time)", part, "Year.")
-        .example("SELECT year(time) FROM era5")
-        .numpy("xarray: time.dt.year"),
-    of_time("quarter(time)", part, "Quarter of the year, 1 to 4.")
-        .example("SELECT quarter(time) FROM era5")
-        .numpy("xarray: time.dt.quarter"),
-    of_time("month(time)", part, "Month, 1 to 12.")
-        .example("SELECT month(time) FROM era5")
-        .numpy("xarray: time.dt.month"),
-    of_time("week(time)", part, "ISO week, 1 to 53.")
-        .example("SELECT week(time) FROM era5")
-        .numpy("xarray: time.dt.isocalendar().week"),
-    of_time("day(time)", part, "Day of the month.")
-        .example("SELECT day(time) FROM era5")
-        .numpy("xarray: time.dt.day"),
-    of_time("dayofyear(time)", part, "Day of the year, from 1.")
-        .example("SELECT dayofyear(time) FROM era5")
-        .numpy("xarray: time.dt.dayofyear"),
-    of_time("dayofweek(time)", part, "Day of the week, Monday is 0.")
-        .example("SELECT dayofweek(time) FROM era5")
-        .numpy("xarray: time.dt.dayofweek"),
-    of_time("hour(time)", part, "Hour, 0 to 23.")
-        .example("SELECT hour(time) FROM era5")
-        .numpy("xarray: time.dt.hour"),
-    of_time("minute(time)", part, "Minute, 0 to 59.")
-        .example("SELECT minute(time) FROM era5")
-        .numpy("xarray: time.dt.minute"),
-    of_time("second(time)", part, "Second, 0 to 59.")
-        .example("SELECT second(time) FROM era5")
-        .numpy("xarray: time.dt.second"),
-    of_time("season(time)", part, "Season: 0 is December to February, then 1 to 3.")
-        .example("SELECT season(time) FROM era5")
-        .numpy("xarray: time.dt.season"),
+    part!("year", "Year."),
+    part!("quarter", "Quarter of the year, 1 to 4."),
+    part!("month", "Month, 1 to 12."),
+    part!("week", "ISO week, 1 to 53.").numpy("xarray: time.dt.isocalendar().week"),
+    part!("day", "Day of the month."),
+    part!("dayofyear", "Day of the year, from 1."),
+    part!("dayofweek", "Day of the week, Monday is 0."),
+    part!("hour", "Hour, 0 to 23."),
+    part!("minute", "Minute, 0 to 59."),
+    part!("second", "Second, 0 to 59."),
+    part!("season", "Season: 0 is December to February, then 1 to 3."),
     of_time("date_part(part, time)", date_part, "A part of a date by its name.")
         .example("SELECT date_part('month', time) FROM era5")
         .numpy("xarray: time.dt.month"),

@@ -111,13 +111,9 @@ fn groupby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 /// The aggregate of each group.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Operation {
-    /// A reduction.
     Reduce(reduce::Reduction),
-    /// The quantile at a probability.
     Quantile(f64),
-    /// The first cell.
     First,
-    /// The last cell.
     Last,
 }
 
@@ -216,7 +212,6 @@ pub(super) fn of_groups(
     }
 }
 
-/// The positions of the cells of each group.
 fn positions_of(groups: &Groups) -> Vec<Vec<u64>> {
     let mut lines: Vec<Vec<u64>> = vec![Vec::new(); groups.count as usize];
     for (at, &code) in groups.codes.iter().enumerate() {

@@ -16,7 +16,7 @@ use super::scan::flat;
 use super::{Bound, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
-use crate::lower::{At, Lowerer, Pick, fail, types};
+use crate::lower::{At, Lowerer, Pick, fail, normal_position, types};
 
 pub(super) const ROWS: &[Row] = &[
     row(
@@ -153,7 +153,7 @@ fn gather(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         let Some(index) = known[in_indices as usize] else {
             return fail(types("gather", vec!["NULL".into()]), place);
         };
-        let at = l.normal_position(&t, axis, index.as_i128(), place)?;
+        let at = normal_position(&t, axis, from[axis], index.as_i128(), place)?;
         positions.push((in_x + at as i64 * of_x[axis]) as u64);
     }
     let whole = ravel(l, t.clone(), a.span)?;

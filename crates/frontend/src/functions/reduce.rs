@@ -28,38 +28,43 @@ const PLACES: &str = "masked cells and NaN are skipped, NULL if no cell is left"
 const SUMS: &str = "masked cells and NaN are skipped, NULL if all are masked; nothing but NaN is 0, or 1 of `nanprod`";
 const NAN: &str = "masked cells and NaN are skipped; NaN if all cells that are not masked are NaN, NULL if all are masked";
 
-pub(super) const ROWS: &[Row] = &[
-    row("sum(x, axis => NULL, dtype => NULL, keepdims => false, skipna => false)", call, "Sum.")
-        .dtypes(
-            "bool and integers give 64 bits (overflow is an error); floats stay, added in float64",
+/// The row of a reduction: its name, what it returns, and its parameters between `axis` and `keepdims`.
+macro_rules! reduction {
+    ($name:literal, $doc:literal $(, $more:literal)*) => {
+        row(
+            concat!(
+                $name, "(x, axis => NULL", $(", ", $more,)*
+                ", keepdims => false, skipna => false)"
+            ),
+            call,
+            $doc,
         )
         .missing(SKIPS)
-        .example("SELECT sum(t2m, axis => 'time') FROM era5"),
-    row(
-        "prod(x, axis => NULL, dtype => NULL, keepdims => false, skipna => false)",
-        call,
-        "Product.",
-    )
-    .dtypes("bool and integers give 64 bits; floats stay")
-    .missing(SKIPS)
-    .example("SELECT prod(t2m, axis => 'time') FROM era5"),
-    row(
-        "mean(x, axis => NULL, dtype => NULL, keepdims => false, skipna => false)",
-        call,
-        "Arithmetic mean.",
-    )
-    .dtypes("bool and integers give float64; floats and datetimes stay")
-    .missing(SKIPS)
-    .example("SELECT mean(t2m, axis => 'time') FROM era5"),
-    row(
-        "avg(x, axis => NULL, dtype => NULL, keepdims => false, skipna => false)",
-        call,
-        "Arithmetic mean; SQL's name.",
-    )
-    .dtypes("as mean")
-    .missing(SKIPS)
-    .example("SELECT avg(t2m, axis => 'time') FROM era5")
-    .numpy("numpy.mean"),
+        .example(concat!("SELECT ", $name, "(t2m, axis => 'time') FROM era5"))
+    };
+}
+
+/// The same of a reduction that skips NaN.
+macro_rules! without_nan {
+    ($name:literal, $doc:literal $(, $more:literal)*) => {
+        row(concat!($name, "(x, axis => NULL", $(", ", $more,)* ", keepdims => false)"), call, $doc)
+            .also(&["skipna"])
+            .missing(NAN)
+            .example(concat!("SELECT ", $name, "(t2m, axis => 'time') FROM era5"))
+    };
+}
+
+pub(super) const ROWS: &[Row] = &[
+    reduction!("sum", "Sum.", "dtype => NULL").dtypes(
+        "bool and integers give 64 bits (overflow is an error); floats stay, added in float64",
+    ),
+    reduction!("prod", "Product.", "dtype => NULL")
+        .dtypes("bool and integers give 64 bits; floats stay"),
+    reduction!("mean", "Arithmetic mean.", "dtype => NULL")
+        .dtypes("bool and integers give float64; floats and datetimes stay"),
+    reduction!("avg", "Arithmetic mean; SQL's name.", "dtype => NULL")
+        .dtypes("as mean")
+        .numpy("numpy.mean"),
     row(
         "average(x, axis => NULL, weights => NULL, keepdims => false, skipna => false)",
         average,
@@ -70,207 +75,77 @@ pub(super) const ROWS: &[Row] = &[
     .missing(SKIPS)
     .example("SELECT average(t2m, axis => ['lat', 'lon'], weights => cos(radians(lat))) FROM era5")
     .numpy("numpy.average, xarray.DataArray.weighted"),
-    row(
-        "var(x, axis => NULL, dtype => NULL, ddof => 0, keepdims => false, skipna => false)",
-        call,
-        "Variance.",
+    reduction!("var", "Variance.", "dtype => NULL", "ddof => 0")
+        .dtypes("bool and integers give float64; floats stay"),
+    reduction!("std", "Standard deviation.", "dtype => NULL", "ddof => 0").dtypes("as var"),
+    reduction!("var_pop", "Variance of a population; SQL's name.")
+        .dtypes("as var")
+        .numpy("numpy.var"),
+    reduction!("var_samp", "Variance of a sample; SQL's name.")
+        .dtypes("as var")
+        .numpy("numpy.var(x, ddof=1)"),
+    reduction!("stddev", "Standard deviation of a sample; SQL's name.")
+        .dtypes("as var")
+        .numpy("numpy.std(x, ddof=1)"),
+    reduction!("stddev_samp", "Standard deviation of a sample; SQL's name.")
+        .dtypes("as var")
+        .numpy("numpy.std(x, ddof=1)"),
+    reduction!("stddev_pop", "Standard deviation of a population; SQL's name.")
+        .dtypes("as var")
+        .numpy("numpy.std"),
+    reduction!("min", "Least value."),
+    reduction!("max", "Greatest value."),
+    reduction!("ptp", "Greatest less least value.")
+        .dtypes("numeric; datetimes give seconds in float64"),
+    reduction!("any", "Is any cell true, or not zero?")
+        .dtypes("bool and numeric give bool")
+        .missing(TRUTH),
+    reduction!("all", "Are all cells true, or not zero?")
+        .dtypes("bool and numeric give bool")
+        .missing(TRUTH),
+    reduction!("bool_and", "Are all cells true? SQL's name.")
+        .dtypes("bool")
+        .missing("masked cells are skipped, NULL if all are masked")
+        .example("SELECT bool_and(t2m > 273.15, axis => 'time') FROM era5")
+        .numpy("numpy.all"),
+    reduction!("bool_or", "Is any cell true? SQL's name.")
+        .dtypes("bool")
+        .missing("masked cells are skipped, NULL if all are masked")
+        .example("SELECT bool_or(t2m > 273.15, axis => 'time') FROM era5")
+        .numpy("numpy.any"),
+    reduction!("count", "Number of cells that are not masked.")
+        .dtypes("any give int64")
+        .missing(COUNTS)
+        .numpy("xarray.DataArray.count, numpy.ma.count"),
+    reduction!("count_nonzero", "Number of cells that are true, or not zero.")
+        .dtypes("bool and numeric give int64")
+        .missing(COUNTS),
+    reduction!(
+        "argmin",
+        "Position of the first least value; of all cells in row-major order without `axis`."
     )
-    .dtypes("bool and integers give float64; floats stay")
-    .missing(SKIPS)
-    .example("SELECT var(t2m, axis => 'time') FROM era5"),
-    row(
-        "std(x, axis => NULL, dtype => NULL, ddof => 0, keepdims => false, skipna => false)",
-        call,
-        "Standard deviation.",
+    .dtypes("any give int64"),
+    reduction!(
+        "argmax",
+        "Position of the first greatest value; of all cells in row-major order without `axis`."
     )
-    .dtypes("as var")
-    .missing(SKIPS)
-    .example("SELECT std(t2m, axis => 'time') FROM era5"),
-    row(
-        "var_pop(x, axis => NULL, keepdims => false, skipna => false)",
-        call,
-        "Variance of a population; SQL's name.",
-    )
-    .dtypes("as var")
-    .missing(SKIPS)
-    .example("SELECT var_pop(t2m, axis => 'time') FROM era5")
-    .numpy("numpy.var"),
-    row(
-        "var_samp(x, axis => NULL, keepdims => false, skipna => false)",
-        call,
-        "Variance of a sample; SQL's name.",
-    )
-    .dtypes("as var")
-    .missing(SKIPS)
-    .example("SELECT var_samp(t2m, axis => 'time') FROM era5")
-    .numpy("numpy.var(x, ddof=1)"),
-    row(
-        "stddev(x, axis => NULL, keepdims => false, skipna => false)",
-        call,
-        "Standard deviation of a sample; SQL's name.",
-    )
-    .dtypes("as var")
-    .missing(SKIPS)
-    .example("SELECT stddev(t2m, axis => 'time') FROM era5")
-    .numpy("numpy.std(x, ddof=1)"),
-    row(
-        "stddev_samp(x, axis => NULL, keepdims => false, skipna => false)",
-        call,
-        "Standard deviation of a sample; SQL's name.",
-    )
-    .dtypes("as var")
-    .missing(SKIPS)
-    .example("SELECT stddev_samp(t2m, axis => 'time') FROM era5")
-    .numpy("numpy.std(x, ddof=1)"),
-    row(
-        "stddev_pop(x, axis => NULL, keepdims => false, skipna => false)",
-        call,
-        "Standard deviation of a population; SQL's name.",
-    )
-    .dtypes("as var")
-    .missing(SKIPS)
-    .example("SELECT stddev_pop(t2m, axis => 'time') FROM era5")
-    .numpy("numpy.std"),
-    row("min(x, axis => NULL, keepdims => false, skipna => false)", call, "Least value.")
-        .missing(SKIPS)
-        .example("SELECT min(t2m, axis => 'time') FROM era5"),
-    row("max(x, axis => NULL, keepdims => false, skipna => false)", call, "Greatest value.")
-        .missing(SKIPS)
-        .example("SELECT max(t2m, axis => 'time') FROM era5"),
-    row(
-        "ptp(x, axis => NULL, keepdims => false, skipna => false)",
-        call,
-        "Greatest less least value.",
-    )
-    .dtypes("numeric; datetimes give seconds in float64")
-    .missing(SKIPS)
-    .example("SELECT ptp(t2m, axis => 'time') FROM era5"),
-    row(
-        "any(x, axis => NULL, keepdims => false, skipna => false)",
-        call,
-        "Is any cell true, or not zero?",
-    )
-    .dtypes("bool and numeric give bool")
-    .missing(TRUTH)
-    .example("SELECT any(t2m, axis => 'time') FROM era5"),
-    row(
-        "all(x, axis => NULL, keepdims => false, skipna => false)",
-        call,
-        "Are all cells true, or not zero?",
-    )
-    .dtypes("bool and numeric give bool")
-    .missing(TRUTH)
-    .example("SELECT all(t2m, axis => 'time') FROM era5"),
-    row(
-        "bool_and(x, axis => NULL, keepdims => false, skipna => false)",
-        call,
-        "Are all cells true? SQL's name.",
-    )
-    .dtypes("bool")
-    .missing("masked cells are skipped, NULL if all are masked")
-    .example("SELECT bool_and(t2m > 273.15, axis => 'time') FROM era5")
-    .numpy("numpy.all"),
-    row(
-        "bool_or(x, axis => NULL, keepdims => false, skipna => false)",
-        call,
-        "Is any cell true? SQL's name.",
-    )
-    .dtypes("bool")
-    .missing("masked cells are skipped, NULL if all are masked")
-    .example("SELECT bool_or(t2m > 273.15, axis => 'time') FROM era5")
-    .numpy("numpy.any"),
-    row(
-        "count(x, axis => NULL, keepdims => false, skipna => false)",
-        call,
-        "Number of cells that are not masked.",
-    )
-    .dtypes("any give int64")
-    .missing(COUNTS)
-    .example("SELECT count(t2m, axis => 'time') FROM era5")
-    .numpy("xarray.DataArray.count, numpy.ma.count"),
-    row(
-        "count_nonzero(x, axis => NULL, keepdims => false, skipna => false)",
-        call,
-        "Number of cells that are true, or not zero.",
-    )
-    .dtypes("bool and numeric give int64")
-    .missing(COUNTS)
-    .example("SELECT count_nonzero(t2m, axis => 'time') FROM era5"),
-    row(
-        "argmin(x, axis => NULL, keepdims => false, skipna => false)",
-        call,
-        "Position of the first least value; of all cells in row-major order without `axis`.",
-    )
-    .dtypes("any give int64")
-    .missing(SKIPS)
-    .example("SELECT argmin(t2m, axis => 'time') FROM era5"),
-    row(
-        "argmax(x, axis => NULL, keepdims => false, skipna => false)",
-        call,
-        "Position of the first greatest value; of all cells in row-major order without `axis`.",
-    )
-    .dtypes("any give int64")
-    .missing(SKIPS)
-    .example("SELECT argmax(t2m, axis => 'time') FROM era5"),
-    row("nansum(x, axis => NULL, dtype => NULL, keepdims => false)", call, "Sum without NaN.")
-        .also(&["skipna"])
-        .dtypes("as sum")
-        .missing(SUMS)
-        .example("SELECT nansum(t2m, axis => 'time') FROM era5"),
-    row("nanprod(x, axis => NULL, dtype => NULL, keepdims => false)", call, "Product without NaN.")
-        .also(&["skipna"])
+    .dtypes("any give int64"),
+    without_nan!("nansum", "Sum without NaN.", "dtype => NULL").dtypes("as sum").missing(SUMS),
+    without_nan!("nanprod", "Product without NaN.", "dtype => NULL")
         .dtypes("as prod")
-        .missing(SUMS)
-        .example("SELECT nanprod(t2m, axis => 'time') FROM era5"),
-    row("nanmean(x, axis => NULL, dtype => NULL, keepdims => false)", call, "Mean without NaN.")
-        .also(&["skipna"])
-        .dtypes("as mean")
-        .missing(NAN)
-        .example("SELECT nanmean(t2m, axis => 'time') FROM era5"),
-    row(
-        "nanvar(x, axis => NULL, dtype => NULL, ddof => 0, keepdims => false)",
-        call,
-        "Variance without NaN.",
-    )
-    .also(&["skipna"])
-    .dtypes("as var")
-    .missing(NAN)
-    .example("SELECT nanvar(t2m, axis => 'time') FROM era5"),
-    row(
-        "nanstd(x, axis => NULL, dtype => NULL, ddof => 0, keepdims => false)",
-        call,
-        "Standard deviation without NaN.",
-    )
-    .also(&["skipna"])
-    .dtypes("as var")
-    .missing(NAN)
-    .example("SELECT nanstd(t2m, axis => 'time') FROM era5"),
-    row("nanmin(x, axis => NULL, keepdims => false)", call, "Least value but NaN.")
-        .also(&["skipna"])
-        .missing(NAN)
-        .example("SELECT nanmin(t2m, axis => 'time') FROM era5"),
-    row("nanmax(x, axis => NULL, keepdims => false)", call, "Greatest value but NaN.")
-        .also(&["skipna"])
-        .missing(NAN)
-        .example("SELECT nanmax(t2m, axis => 'time') FROM era5"),
-    row(
-        "nanargmin(x, axis => NULL, keepdims => false)",
-        call,
-        "Position of the first least value but NaN; NULL if all are NaN.",
-    )
-    .also(&["skipna"])
-    .dtypes("any give int64")
-    .missing(PLACES)
-    .example("SELECT nanargmin(t2m, axis => 'time') FROM era5"),
-    row(
-        "nanargmax(x, axis => NULL, keepdims => false)",
-        call,
-        "Position of the first greatest value but NaN; NULL if all are NaN.",
-    )
-    .also(&["skipna"])
-    .dtypes("any give int64")
-    .missing(PLACES)
-    .example("SELECT nanargmax(t2m, axis => 'time') FROM era5"),
+        .missing(SUMS),
+    without_nan!("nanmean", "Mean without NaN.", "dtype => NULL").dtypes("as mean"),
+    without_nan!("nanvar", "Variance without NaN.", "dtype => NULL", "ddof => 0").dtypes("as var"),
+    without_nan!("nanstd", "Standard deviation without NaN.", "dtype => NULL", "ddof => 0")
+        .dtypes("as var"),
+    without_nan!("nanmin", "Least value but NaN."),
+    without_nan!("nanmax", "Greatest value but NaN."),
+    without_nan!("nanargmin", "Position of the first least value but NaN; NULL if all are NaN.")
+        .dtypes("any give int64")
+        .missing(PLACES),
+    without_nan!("nanargmax", "Position of the first greatest value but NaN; NULL if all are NaN.")
+        .dtypes("any give int64")
+        .missing(PLACES),
 ];
 
 fn call(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
@@ -438,7 +313,8 @@ pub(super) fn reduce(
             let op = if kind == Reduction::Any { ReduceKind::Any } else { ReduceKind::All };
             let answer = l.b.reduce(x, op, how).at(span)?;
             // NaN that are skipped are no masked cells.
-            where_some(l, answer, t.node, how, span)?
+            let nullable = l.b.node(t.node).nullable;
+            if nullable { no_rows(l, answer, t.node, how, span)? } else { answer }
         }
         Reduction::BoolOr => bools(l, x, ReduceKind::Any, name, how, span)?,
         Reduction::BoolAnd => bools(l, x, ReduceKind::All, name, how, span)?,
@@ -474,20 +350,6 @@ fn bools(
     }
     let answer = l.b.reduce(x, op, how).at(span)?;
     no_rows(l, answer, x, how, span)
-}
-
-/// The answers, NULL where all cells of `x` are masked, if some can be.
-fn where_some(
-    l: &mut Lowerer<'_, '_>,
-    answer: NodeId,
-    x: NodeId,
-    how: &[AxisReduce],
-    span: Span,
-) -> Result<NodeId, Error> {
-    match l.b.node(x).nullable {
-        true => no_rows(l, answer, x, how, span),
-        false => Ok(answer),
-    }
 }
 
 /// The answers, NULL where no cell of `x` is unmasked, or there is none.

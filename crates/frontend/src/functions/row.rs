@@ -20,7 +20,6 @@ pub(super) enum Open {
 pub(super) struct Parameters {
     /// Their names, in order.
     pub(super) names: Vec<&'static str>,
-    /// Number of required ones.
     pub(super) required: usize,
     /// Extra arguments that are accepted.
     pub(super) open: Open,

@@ -195,7 +195,7 @@ impl Lowerer<'_, '_> {
         span: Span,
     ) -> Result<(Vec<Tensor>, Vec<TextColumn>), Error> {
         let [relation] = self.relations.as_slice() else {
-            return wrong_surface("the tensor block", "the item *", span);
+            return wrong_surface("the item *", span);
         };
         let relation = relation.clone();
         let (excluded, known) = (excluded(options), names_of(&relation));

@@ -107,7 +107,6 @@ fn ctes(query: &Query) -> Option<Vec<&Cte>> {
     }
 }
 
-/// The place of the CTE that a relation names.
 fn place(relation: &TableFactor, ctes: &[&Cte]) -> Option<usize> {
     let TableFactor::Table { name, args: None, .. } = relation else { return None };
     let [part] = name.0.as_slice() else { return None };

@@ -146,7 +146,6 @@ fn length(text: &str) -> Option<i64> {
     }
 }
 
-/// The microseconds of a unit.
 fn unit(word: &str) -> Option<i128> {
     let word = word.to_ascii_lowercase();
     Some(match (word.as_str(), word.strip_suffix('s').unwrap_or(&word)) {

@@ -18,7 +18,6 @@ use crate::scope;
 
 /// What a column of a query is.
 enum Output {
-    /// The item of that index.
     Item(usize),
     /// The labels of the dimension of that name.
     Dim(Arc<str>),

@@ -32,7 +32,6 @@ pub(crate) enum Pick {
         start: i64,
         /// The distance; not 0.
         step: i64,
-        /// Number of positions.
         len: u64,
     },
     /// These positions, in this order, in an array of that shape. Its dimensions are those of the array, or the one
@@ -265,17 +264,6 @@ impl Lowerer<'_, '_> {
         Ok(Tensor { node, dims, name: None, ..base })
     }
 
-    /// A position from the start; negative ones count from the end.
-    pub(crate) fn normal_position(
-        &self,
-        base: &Tensor,
-        axis: usize,
-        index: i128,
-        span: Span,
-    ) -> Result<u64, Error> {
-        normal(base, axis, self.b.shape(base.node)[axis], index, span)
-    }
-
     /// Resolves the name of a dimension.
     pub(crate) fn named_axis(&self, t: &Tensor, dim: &Ident) -> Result<usize, Error> {
         t.axis(&dim.value).ok_or_else(|| unknown_dim(t, &dim.value, dim.span))
@@ -291,7 +279,9 @@ impl Lowerer<'_, '_> {
     ) -> Result<Pick, Error> {
         let length = self.b.shape(base.node)[axis];
         let tensor = match value {
-            Value::Int(index) => return normal(base, axis, length, index, span).map(Pick::At),
+            Value::Int(index) => {
+                return normal_position(base, axis, length, index, span).map(Pick::At);
+            }
             Value::Slice(bounds) => {
                 let mut known = [None; 3];
                 for (bound, value) in known.iter_mut().zip(*bounds) {
@@ -336,7 +326,7 @@ impl Lowerer<'_, '_> {
                         positions.push(at as u64);
                     }
                 }
-                Some(v) => positions.push(normal(base, axis, length, v.as_i128(), span)?),
+                Some(v) => positions.push(normal_position(base, axis, length, v.as_i128(), span)?),
                 // A masked condition is false.
                 None if dtype == DType::Bool => {}
                 None => return fail(types("a subscript", vec!["NULL".into()]), span),
@@ -517,7 +507,13 @@ pub(crate) fn twice(function: &str, dim: &Ident) -> BindError {
 }
 
 /// A position from the start; negative ones count from the end.
-fn normal(base: &Tensor, axis: usize, length: u64, index: i128, span: Span) -> Result<u64, Error> {
+pub(crate) fn normal_position(
+    base: &Tensor,
+    axis: usize,
+    length: u64,
+    index: i128,
+    span: Span,
+) -> Result<u64, Error> {
     let at = if index < 0 { index + i128::from(length) } else { index };
     match u64::try_from(at) {
         Ok(at) if at < length => Ok(at),

@@ -161,7 +161,6 @@ pub(crate) fn names(items: &[Item]) -> Vec<Arc<str>> {
 pub(crate) enum Value {
     /// An integer literal, or integer arithmetic of literals.
     Int(i128),
-    /// A float literal.
     Float(f64),
     /// `true` or `false`.
     Bool(bool),

@@ -17,10 +17,7 @@ impl Reader<'_> {
         let query = self.copied()?;
         self.keyword(Keyword::TO)?;
         let url = self.string("a path or URL in single quotes")?;
-        let mut format = match self.accept(Keyword::STORED) {
-            true => Some(self.format()?),
-            false => None,
-        };
+        let mut format = if self.accept(Keyword::STORED) { Some(self.format()?) } else { None };
         // `WITH (…)` as in PostgreSQL, `(…)` as in DuckDB.
         let is_named = self.accept(Keyword::OPTIONS) || self.accept(Keyword::WITH);
         let mut options = match is_named || self.peek().token == Token::LParen {

@@ -18,7 +18,6 @@ pub(super) struct Feed {
     at: Vec<u64>,
     /// Byte offset (or index) of the current cell.
     here: i64,
-    /// The tile buffer.
     buffer: *mut u8,
     /// True if the buffer holds the value of the current repeated run, or the panel its cells.
     filled: bool,
@@ -185,7 +184,6 @@ impl Feed {
         }
     }
 
-    /// Number of rows of the current panel.
     fn panel_rows(&self, p: &Panel) -> u64 {
         let blocks = self.axes.len() - 2;
         let rows = (self.axes[blocks].1 / self.kind.size() as i64) as u64;

@@ -144,7 +144,6 @@ impl Plain {
         Ok(())
     }
 
-    /// The input of a part.
     fn input(&self, part: &Part) -> usize {
         // Every part reads an input, as was checked before.
         self.inputs.iter().position(|i| i.slot == part.value).unwrap_or(0)

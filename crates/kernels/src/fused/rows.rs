@@ -63,7 +63,6 @@ struct Row {
     counts: Vec<(usize, IotaFn, i64, i64)>,
     /// Slots that move, with their steps in bytes.
     moves: Vec<(usize, usize)>,
-    /// Parts that accumulate the row.
     entries: Vec<RowPart>,
 }
 
@@ -213,7 +212,6 @@ impl<'a> Rows<'a> {
         self.spare.wrapping_add((input * ROWS + row) * SPARE_BYTES)
     }
 
-    /// Runs the tiles of a band.
     fn tiles(&self, inner: &Loop, band: &mut [Row]) -> Result<(), KernelError> {
         let (mut whole, rest) = (self.len / N, self.len % N);
         while whole > 0 {

@@ -42,7 +42,6 @@ pub(super) struct Walk {
     base: usize,
     /// Position of the current inner run's first cell.
     position: i64,
-    /// Cells of the state.
     pub(super) cells: usize,
     /// Axes of the state.
     shape: Vec<usize>,

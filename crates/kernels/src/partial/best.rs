@@ -1,7 +1,4 @@
-#![expect(
-    unsafe_code,
-    reason = "cells are typed by pointer casts; each block says why it is sound"
-)]
+#![expect(unsafe_code, reason = "cells are typed by pointer casts; blocks say why they are sound")]
 //! Positions of the least or greatest value.
 
 use super::{Fns, LinesFn, Piece, PieceFn, nothing};
@@ -19,35 +16,19 @@ pub(crate) trait Best {
     fn join<T: Elem>(a: T, b: T) -> T;
     fn worst<T: Elem>() -> T;
 }
-pub(crate) struct Lowest;
-pub(crate) struct Highest;
-impl Best for Lowest {
-    #[inline(always)]
-    fn beats<T: Elem>(v: T, s: T) -> bool {
-        v < s || (v.is_nan() && !s.is_nan())
-    }
-    #[inline(always)]
-    fn join<T: Elem>(a: T, b: T) -> T {
-        elem::minimum(a, b)
-    }
-    #[inline(always)]
-    fn worst<T: Elem>() -> T {
-        T::top()
-    }
+macro_rules! best {
+    ($($name:ident $beats:tt $join:path, $worst:ident;)*) => { $(
+        pub(crate) struct $name;
+        impl Best for $name {
+            #[inline(always)] fn beats<T: Elem>(v: T, s: T) -> bool { v $beats s || (v.is_nan() && !s.is_nan()) }
+            #[inline(always)] fn join<T: Elem>(a: T, b: T) -> T { $join(a, b) }
+            #[inline(always)] fn worst<T: Elem>() -> T { T::$worst() }
+        }
+    )* };
 }
-impl Best for Highest {
-    #[inline(always)]
-    fn beats<T: Elem>(v: T, s: T) -> bool {
-        v > s || (v.is_nan() && !s.is_nan())
-    }
-    #[inline(always)]
-    fn join<T: Elem>(a: T, b: T) -> T {
-        elem::maximum(a, b)
-    }
-    #[inline(always)]
-    fn worst<T: Elem>() -> T {
-        T::bottom()
-    }
+best! {
+    Lowest < elem::minimum, top;
+    Highest > elem::maximum, bottom;
 }
 #[inline(always)]
 unsafe fn arg_seq<B: Best, T: Elem>(p: &Piece) {

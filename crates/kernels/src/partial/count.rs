@@ -1,7 +1,4 @@
-#![expect(
-    unsafe_code,
-    reason = "cells are typed by pointer casts; each block says why it is sound"
-)]
+#![expect(unsafe_code, reason = "cells are typed by pointer casts; blocks say why they are sound")]
 //! Counts of valid cells: `values` is validity, the state one `i64`.
 
 use super::{Fns, Piece, PieceFn, nothing};

@@ -1,7 +1,4 @@
-#![expect(
-    unsafe_code,
-    reason = "cells are typed by pointer casts; each block says why it is sound"
-)]
+#![expect(unsafe_code, reason = "cells are typed by pointer casts; blocks say why they are sound")]
 //! Reductions whose state is one value: sums and products of floats, products of integers, extremes.
 
 use super::lanes::{CARRY_TILES, Lanes};
@@ -445,69 +442,24 @@ monos! {
     Greatest<Elem>: T, T::bottom(), T::bottom(), |s, v| elem::maximum(s, v), |a, b| elem::maximum(a, b);
     LeastTotal<Float>: T, T::nan(), T::nan(), |s, v| elem::fmin(s, v), |a, b| elem::fmin(a, b);
 }
-pub(super) struct ProdInt;
-impl Mono for ProdInt {
-    type T = u64;
-    type S = u64;
-    #[inline(always)]
-    fn id() -> u64 {
-        1
-    }
-    #[inline(always)]
-    fn none() -> u64 {
-        1
-    }
-    #[inline(always)]
-    fn put(s: u64, v: u64) -> u64 {
-        s.wrapping_mul(v)
-    }
-    #[inline(always)]
-    fn join(a: u64, b: u64) -> u64 {
-        a.wrapping_mul(b)
-    }
+/// Defines one-field reductions of one type, whose identity is neutral and whose merge accumulates.
+macro_rules! alike {
+    ($($(#[$doc:meta])* $name:ident: $t:ty, $id:expr, |$a:ident, $b:ident| $put:expr;)*) => { $(
+        $(#[$doc])*
+        pub(super) struct $name;
+        impl Mono for $name {
+            type T = $t;
+            type S = $t;
+            #[inline(always)] fn id() -> $t { $id }
+            #[inline(always)] fn none() -> $t { $id }
+            #[inline(always)] fn put($a: $t, $b: $t) -> $t { $put }
+            #[inline(always)] fn join($a: $t, $b: $t) -> $t { $put }
+        }
+    )* };
 }
-
-/// The least `bool`: ordered as bytes, but the greatest is 1.
-pub(super) struct LeastBool;
-impl Mono for LeastBool {
-    type T = u8;
-    type S = u8;
-    #[inline(always)]
-    fn id() -> u8 {
-        1
-    }
-    #[inline(always)]
-    fn none() -> u8 {
-        1
-    }
-    #[inline(always)]
-    fn put(s: u8, v: u8) -> u8 {
-        s & v
-    }
-    #[inline(always)]
-    fn join(a: u8, b: u8) -> u8 {
-        a & b
-    }
-}
-/// The greatest `bool`.
-pub(super) struct GreatestBool;
-impl Mono for GreatestBool {
-    type T = u8;
-    type S = u8;
-    #[inline(always)]
-    fn id() -> u8 {
-        0
-    }
-    #[inline(always)]
-    fn none() -> u8 {
-        0
-    }
-    #[inline(always)]
-    fn put(s: u8, v: u8) -> u8 {
-        s | v
-    }
-    #[inline(always)]
-    fn join(a: u8, b: u8) -> u8 {
-        a | b
-    }
+alike! {
+    ProdInt: u64, 1, |a, b| a.wrapping_mul(b);
+    /// The least `bool`: ordered as bytes, but the greatest is 1.
+    LeastBool: u8, 1, |a, b| a & b;
+    GreatestBool: u8, 0, |a, b| a | b;
 }

@@ -1,7 +1,4 @@
-#![expect(
-    unsafe_code,
-    reason = "cells are typed by pointer casts; each block says why it is sound"
-)]
+#![expect(unsafe_code, reason = "cells are typed by pointer casts; blocks say why they are sound")]
 //! Sums and extremes with the last operations of a program fused into their lanes or rows.
 //!
 //! Writing the result of a cheap operation and reading it again for a sum costs more than the operation, while memory

@@ -1,7 +1,4 @@
-#![expect(
-    unsafe_code,
-    reason = "cells are typed by pointer casts; each block says why it is sound"
-)]
+#![expect(unsafe_code, reason = "cells are typed by pointer casts; blocks say why they are sound")]
 //! Variances in one pass: count, mean and sum of squared deviations.
 
 mod rows;

@@ -1,7 +1,4 @@
-#![expect(
-    unsafe_code,
-    reason = "cells are typed by pointer casts; each block says why it is sound"
-)]
+#![expect(unsafe_code, reason = "cells are typed by pointer casts; blocks say why they are sound")]
 //! Sums of integers: exact, so the order of cells does not matter. The state is 128 bits in two fields.
 
 use super::{Fns, HELD, LinesFn, Piece, PieceFn, RowsFn, nothing};

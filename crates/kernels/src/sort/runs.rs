@@ -142,10 +142,7 @@ fn each<T: Keyed>(
 
 /// Numbers of retained cells: unmasked ones, and numbers.
 fn keep(kept: usize, (numbers, nan, masked): (usize, usize, usize), order: SortOrder) -> KeptCells {
-    let keyed = match order.masked_first {
-        true => kept.saturating_sub(masked),
-        false => kept,
-    };
+    let keyed = if order.masked_first { kept.saturating_sub(masked) } else { kept };
     let keyed = keyed.min(numbers + nan);
     let numbers = if order.nan_first { keyed.saturating_sub(nan) } else { numbers.min(keyed) };
     KeptCells { keyed, numbers }

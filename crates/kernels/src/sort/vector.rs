@@ -1,7 +1,4 @@
-#![expect(
-    unsafe_code,
-    reason = "vectors are read and written by pointer; each block says why it is sound"
-)]
+#![expect(unsafe_code, reason = "vectors are accessed by pointer; blocks say why this is sound")]
 //! Sorting keys with vectors: a quicksort with branch-free partitioning, and a sorting network for few keys.
 //!
 //! ```text

@@ -28,59 +28,48 @@ pub(super) trait Real: Cell + Default {
     fn wide(self) -> f64;
     fn narrow(v: f64) -> Self;
 }
-impl Real for f32 {
-    #[inline(always)]
-    fn wide(self) -> f64 {
-        f64::from(self)
-    }
-    #[inline(always)]
-    fn narrow(v: f64) -> Self {
-        v as f32
-    }
+macro_rules! reals {
+    ($($t:ident)*) => { $(
+        impl Real for $t {
+            #[inline(always)] fn wide(self) -> f64 { self as f64 }
+            #[inline(always)] fn narrow(v: f64) -> Self { v as $t }
+        }
+    )* };
 }
-impl Real for f64 {
-    #[inline(always)]
-    fn wide(self) -> f64 {
-        self
-    }
-    #[inline(always)]
-    fn narrow(v: f64) -> Self {
-        v
-    }
+reals! { f32 f64 }
+
+/// Implements [`Fold`]: the types of cells, state and result, then the functions in the trait's order.
+macro_rules! fold {
+    (
+        [$($generics:tt)*] $name:ty => $in:ty, $state:ty, $out:ty;
+        $identity:expr, |$v:ident| $one:expr, |$a:ident, $b:ident| $join:expr, |$s:ident, $n:pat_param| $finish:expr
+    ) => {
+        impl<$($generics)*> Fold for $name {
+            type In = $in;
+            type State = $state;
+            type Out = $out;
+            #[inline(always)] fn identity(&self) -> $state { $identity }
+            #[inline(always)] fn one(&self, $v: $in) -> $state { $one }
+            #[inline(always)] fn join(&self, $a: $state, $b: $state) -> $state { $join }
+            #[inline(always)] fn finish(&self, $s: $state, $n: u64) -> Option<$out> { $finish }
+        }
+    };
 }
 
 macro_rules! real_fold {
-    ($(#[$doc:meta])* $name:ident, $identity:expr, $join:expr, $finish:expr) => {
-        $(#[$doc])*
+    ($name:ident, $identity:expr, |$a:ident, $b:ident| $join:expr, |$s:ident, $n:pat_param| $finish:expr) => {
         #[derive(Default)]
         pub(super) struct $name<T>(PhantomData<T>);
-        impl<T: Real> Fold for $name<T> {
-            type In = T;
-            type State = f64;
-            type Out = T;
-            #[inline(always)]
-            fn identity(&self) -> f64 {
-                $identity
-            }
-            #[inline(always)]
-            fn one(&self, v: T) -> f64 {
-                v.wide()
-            }
-            #[inline(always)]
-            fn join(&self, a: f64, b: f64) -> f64 {
-                $join(a, b)
-            }
-            #[inline(always)]
-            fn finish(&self, s: f64, n: u64) -> Option<T> {
-                Some(T::narrow($finish(s, n)))
-            }
+        fold! {
+            [T: Real] $name<T> => T, f64, T;
+            $identity, |v| v.wide(), |$a, $b| $join, |$s, $n| Some(T::narrow($finish))
         }
     };
 }
 // -0.0 is the identity of the sum: -0.0 + x is x for every x.
-real_fold!(FloatSum, -0.0, |a: f64, b: f64| a + b, |s: f64, n: u64| if n == 0 { 0.0 } else { s });
-real_fold!(FloatProd, 1.0, |a: f64, b: f64| a * b, |s: f64, _| s);
-real_fold!(Average, -0.0, |a: f64, b: f64| a + b, |s: f64, n: u64| quotient(s, n as f64));
+real_fold!(FloatSum, -0.0, |a, b| a + b, |s, n| if n == 0 { 0.0 } else { s });
+real_fold!(FloatProd, 1.0, |a, b| a * b, |s, _| s);
+real_fold!(Average, -0.0, |a, b| a + b, |s, n| quotient(s, n as f64));
 
 /// s / n for an integer n, by the reciprocal, which cells with the same n share: a vector of divisions takes as long as
 /// the rest of the window.
@@ -141,79 +130,27 @@ impl<T, R> Default for IntSum<T, R> {
         IntSum(PhantomData)
     }
 }
-impl<T: Cell + Default + Into<i128>, R: Cell + Default + TryFrom<i128>> Fold for IntSum<T, R> {
-    type In = T;
-    type State = i128;
-    type Out = R;
-    #[inline(always)]
-    fn identity(&self) -> i128 {
-        0
-    }
-    #[inline(always)]
-    fn one(&self, v: T) -> i128 {
-        v.into()
-    }
-    #[inline(always)]
-    fn join(&self, a: i128, b: i128) -> i128 {
-        // 2^63 cells of 64 bits fit.
-        a.wrapping_add(b)
-    }
-    #[inline(always)]
-    fn finish(&self, s: i128, _: u64) -> Option<R> {
-        R::try_from(s).ok()
-    }
+fold! {
+    [T: Cell + Default + Into<i128>, R: Cell + Default + TryFrom<i128>] IntSum<T, R> => T, i128, R;
+    // 2^63 cells of 64 bits fit.
+    0, |v| v.into(), |a, b| a.wrapping_add(b), |s, _| R::try_from(s).ok()
 }
 
 /// Products modulo 2^64, as NumPy's: signed and unsigned have the same bits.
 #[derive(Default)]
 pub(super) struct IntProd<T>(PhantomData<T>);
-impl<T: Cell + Default + Into<i128>> Fold for IntProd<T> {
-    type In = T;
-    type State = u64;
-    type Out = u64;
-    #[inline(always)]
-    fn identity(&self) -> u64 {
-        1
-    }
-    #[inline(always)]
-    fn one(&self, v: T) -> u64 {
-        v.into() as u64
-    }
-    #[inline(always)]
-    fn join(&self, a: u64, b: u64) -> u64 {
-        a.wrapping_mul(b)
-    }
-    #[inline(always)]
-    fn finish(&self, s: u64, _: u64) -> Option<u64> {
-        Some(s)
-    }
+fold! {
+    [T: Cell + Default + Into<i128>] IntProd<T> => T, u64, u64;
+    1, |v| v.into() as u64, |a, b| a.wrapping_mul(b), |s, _| Some(s)
 }
 
 macro_rules! extreme {
-    ($(#[$doc:meta])* $name:ident, $identity:expr, $join:ident) => {
-        $(#[$doc])*
+    ($name:ident, $identity:expr, $join:ident) => {
         #[derive(Default)]
         pub(super) struct $name<T>(PhantomData<T>);
-        impl<T: Cell + Extremes> Fold for $name<T> {
-            type In = T;
-            type State = T;
-            type Out = T;
-            #[inline(always)]
-            fn identity(&self) -> T {
-                $identity
-            }
-            #[inline(always)]
-            fn one(&self, v: T) -> T {
-                v
-            }
-            #[inline(always)]
-            fn join(&self, a: T, b: T) -> T {
-                $join(a, b)
-            }
-            #[inline(always)]
-            fn finish(&self, s: T, _: u64) -> Option<T> {
-                Some(s)
-            }
+        fold! {
+            [T: Cell + Extremes] $name<T> => T, T, T;
+            $identity, |v| v, |a, b| $join(a, b), |s, _| Some(s)
         }
     };
 }
@@ -227,45 +164,17 @@ pub(super) trait Extremes: Elem {
     fn greatest() -> Self;
 }
 macro_rules! extremes {
-    ($($t:ident)*) => { $( impl Extremes for $t { fn greatest() -> $t { $t::top() } } )* };
+    ($($t:ident $greatest:ident)*) => { $(
+        impl Extremes for $t {
+            #[inline(always)] fn greatest() -> $t { $t::$greatest }
+        }
+    )* };
 }
-extremes! { u8 i8 u16 i16 u32 i32 u64 i64 }
-impl Extremes for f32 {
-    #[inline(always)]
-    fn greatest() -> f32 {
-        f32::NAN
-    }
-}
-impl Extremes for f64 {
-    #[inline(always)]
-    fn greatest() -> f64 {
-        f64::NAN
-    }
-}
+extremes! { u8 MAX i8 MAX u16 MAX i16 MAX u32 MAX i32 MAX u64 MAX i64 MAX f32 NAN f64 NAN }
 
 /// True if all `bool`s are true.
 pub(super) struct Every;
-impl Fold for Every {
-    type In = u8;
-    type State = u8;
-    type Out = u8;
-    #[inline(always)]
-    fn identity(&self) -> u8 {
-        1
-    }
-    #[inline(always)]
-    fn one(&self, v: u8) -> u8 {
-        v
-    }
-    #[inline(always)]
-    fn join(&self, a: u8, b: u8) -> u8 {
-        a & b
-    }
-    #[inline(always)]
-    fn finish(&self, s: u8, _: u64) -> Option<u8> {
-        Some(s)
-    }
-}
+fold! { [] Every => u8, u8, u8; 1, |v| v, |a, b| a & b, |s, _| Some(s) }
 
 /// Only the count.
 pub(super) struct Counting;

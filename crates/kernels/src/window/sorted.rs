@@ -54,7 +54,6 @@ struct Cells<K> {
     nan: [u64; LINES],
 }
 
-/// The key of a missing cell.
 #[inline(always)]
 fn missing<K: Key>() -> K {
     !K::default()

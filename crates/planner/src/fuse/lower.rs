@@ -22,7 +22,6 @@ pub(super) struct Value {
 /// Builds the program of one stage.
 pub(super) struct Lowering<'a, 'b> {
     fuser: &'a Fuser<'b>,
-    /// Shape of the stage.
     shape: Dims,
     program: Program,
     fused_inputs: Vec<FusedInput>,

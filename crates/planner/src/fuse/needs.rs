@@ -14,7 +14,6 @@ const OUTPUTS_MAX: usize = 16;
 /// The nodes to materialise, with their levels.
 pub(super) struct Needs<'a> {
     uses: &'a [u32],
-    /// Level of each materialised node.
     level: BTreeMap<NodeId, u32>,
     /// For each materialised node, the materialised nodes and generators that it reads.
     leaves: BTreeMap<NodeId, BTreeSet<NodeId>>,

@@ -50,7 +50,6 @@ pub(super) fn place(tiling: &Tiling, workers: &[Worker], rates: &Rates) -> Place
 struct Axes {
     /// Class of each axis of each stage.
     class: Vec<Vec<usize>>,
-    /// Group of each stage.
     group: Vec<usize>,
 }
 
@@ -401,7 +400,6 @@ impl Axes {
         }
     }
 
-    /// The order of a stage under a choice.
     fn order(&self, stage: StageId, counts: &[u64], choice: Choice) -> Order {
         let classes = &self.class[stage.0 as usize];
         let axis = |c: usize| (0..classes.len()).find(|&a| classes[a] == c && counts[a] > 1);

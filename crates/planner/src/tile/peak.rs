@@ -97,7 +97,6 @@ impl Tiling {
         bytes
     }
 
-    /// Bytes of all inputs that have to be assembled.
     fn all_assembled_bytes(&self, stage: StageId, index: &[u64]) -> u64 {
         let inputs = 0..self.plan.stage(stage).inputs.len();
         inputs.fold(0, |n, k| n.saturating_add(self.assembled_bytes(stage, index, k)))

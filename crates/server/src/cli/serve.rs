@@ -137,10 +137,7 @@ pub(super) async fn run(config: Config) -> Result<(), Error> {
 async fn open(config: &Config) -> Result<(Server, Option<Arc<Cluster>>), Error> {
     let host = Host::open(config.clone(), tokio::runtime::Handle::current())?;
     host.keep_private()?;
-    let cluster = match config.cluster {
-        true => Some(host.accept_workers().await?),
-        false => None,
-    };
+    let cluster = if config.cluster { Some(host.accept_workers().await?) } else { None };
     Ok((Server::new(Arc::new(Local(host)), config.clone())?, cluster))
 }
 

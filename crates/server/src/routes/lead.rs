@@ -231,7 +231,6 @@ fn addresses(shared: &Shared, host: &Host, at: SocketAddr) -> Addresses {
     }
 }
 
-/// Refuses workers for a reason, or accepts them.
 fn refuse_workers(host: &Host, reason: Option<String>) {
     if let Some(cluster) = host.cluster() {
         cluster.refuse(reason);

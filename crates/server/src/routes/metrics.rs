@@ -139,7 +139,6 @@ impl Exposition {
     }
 }
 
-/// A value with a label.
 fn labelled(label: &str, of: impl Display, value: u64) -> (String, f64) {
     (format!("{{{label}=\"{of}\"}}"), value as f64)
 }
@@ -277,7 +276,6 @@ fn workers(members: &[Member], out: &mut Exposition) {
     }
 }
 
-/// The work that waits for workers.
 fn waiting(waiting: &Waiting, out: &mut Exposition) {
     let all = [
         (

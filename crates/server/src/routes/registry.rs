@@ -189,10 +189,7 @@ impl Statements {
         let is_it = |e: &Arc<Entry>| {
             e.session.as_deref() == session && e.request.as_ref().is_some_and(|(n, _)| n == name)
         };
-        match self.is_restored() {
-            true => Ok(self.lock().values().any(is_it)),
-            false => Err(Error::Starting),
-        }
+        if self.is_restored() { Ok(self.lock().values().any(is_it)) } else { Err(Error::Starting) }
     }
 
     fn entry(

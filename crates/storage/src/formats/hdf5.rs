@@ -100,7 +100,6 @@ impl Format for Hdf5 {
     }
 }
 
-/// The arrays of the last group of a path.
 fn arrays_of(file: &File<'_>, path: &[u64], header: &Header) -> Result<Group, Fault> {
     let (&root, &here) = match path {
         [root, .., here] => (root, here),

@@ -57,10 +57,7 @@ impl<'a> Reader<'a> {
         let big = self.big_endian;
         let bytes = self.bytes(n)?;
         let push = |v: u64, b: &u8| v << 8 | u64::from(*b);
-        Ok(match big {
-            true => bytes.iter().fold(0, push),
-            false => bytes.iter().rev().fold(0, push),
-        })
+        Ok(if big { bytes.iter().fold(0, push) } else { bytes.iter().rev().fold(0, push) })
     }
 
     pub(crate) fn u8(&mut self) -> Result<u8, Fault> {

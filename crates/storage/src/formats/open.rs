@@ -67,7 +67,6 @@ pub(crate) fn is_named(name: &str) -> bool {
     extension.is_some_and(|(_, e)| FORMATS.iter().any(|f| f.extensions().contains(&e)))
 }
 
-/// The formats that the options allow.
 fn wanted(options: &Options) -> impl Iterator<Item = &'static &'static dyn Format> {
     let format = options.format.as_deref();
     FORMATS.iter().filter(move |f| format.is_none_or(|wanted| f.keys().contains(&wanted)))

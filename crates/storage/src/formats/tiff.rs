@@ -85,7 +85,6 @@ impl Format for Tiff {
     }
 }
 
-/// The page and the image of a group.
 fn find<'p, 'a>(pages: &'p [Page<'a>], group: &str) -> Option<(&'p Page<'a>, &'p Picture<'a>)> {
     // `name_i`, with `i` from `first` on.
     let number = |part: &str, name: &str, first: usize| -> Option<usize> {
@@ -154,7 +153,6 @@ fn names(all: &[&str]) -> Vec<Option<Arc<str>>> {
     all.iter().map(|name| Some(Arc::from(*name))).collect()
 }
 
-/// The array of an image.
 fn array(file: &View<'_>, image: Image, attrs: Attrs) -> Result<FileArray, Fault> {
     let fill = metadata::fill(&attrs, &image.raw);
     let (shape, unit) = (image.shape(), image.unit());
@@ -203,7 +201,6 @@ fn mask_of(file: &View<'_>, ifd: &Ifd<'_>, image: &Image) -> Result<Option<FileA
     }))
 }
 
-/// Adds the labels of the axes.
 fn add_labels(dims: [(&str, u64); 3], geo: &Geo, file_bytes: u64, out: &mut Group) {
     for (name, count) in dims {
         let is_x = name == "x";

@@ -25,7 +25,6 @@ const REMOVAL_PAUSE: Duration = Duration::from_millis(10);
 pub(crate) enum Destination {
     Local {
         root: PathBuf,
-        /// Its name in messages.
         display: Arc<str>,
         /// True if only the owner may access its contents: a warehouse.
         private: bool,

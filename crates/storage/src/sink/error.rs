@@ -8,123 +8,51 @@ use thiserror::Error;
 /// An error of writing. Texts name the object and never hold credentials.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum SinkError {
-    /// The target already exists.
     #[error("`{what}` already exists")]
-    Exists {
-        /// The URL or path.
-        what: String,
-    },
-    /// Another statement appends to the store.
+    Exists { what: String },
     #[error("another statement appends to `{what}`")]
-    Busy {
-        /// The URL or path.
-        what: String,
-    },
+    Busy { what: String },
     /// The stored version of a document differs from the expected one.
     #[error("`{what}` was modified by another writer")]
-    Changed {
-        /// The URL.
-        what: String,
-    },
+    Changed { what: String },
     /// Overwriting would destroy something other than a previous output.
     #[error("refusing to overwrite `{what}`: it is {is}")]
-    Foreign {
-        /// The URL or path.
-        what: String,
-        /// The kind of the existing file.
-        is: &'static str,
-    },
+    Foreign { what: String, is: &'static str },
     /// No room on the device, or a quota of the file system or the bucket.
     #[error("no space left while writing `{what}` (after {written_bytes} bytes): {reason}")]
-    NoSpace {
-        /// The object.
-        what: String,
-        /// Bytes written so far of the whole output.
-        written_bytes: u64,
-        /// The error of the system or the store.
-        reason: String,
-    },
+    NoSpace { what: String, written_bytes: u64, reason: String },
     /// The operating system or the store denied access.
     #[error("not permitted to write `{what}`: {reason}")]
-    PermissionDenied {
-        /// The object.
-        what: String,
-        /// The error of the system or the store.
-        reason: String,
-    },
-    /// Read-only storage.
+    PermissionDenied { what: String, reason: String },
     #[error("writing to {scheme} is not supported")]
-    ReadOnly {
-        /// Scheme of the URL.
-        scheme: String,
-    },
+    ReadOnly { scheme: String },
     /// Any other failure of the storage.
     #[error("`{what}` cannot be written: {reason}")]
-    Storage {
-        /// The object.
-        what: String,
-        /// The storage's error.
-        reason: String,
-    },
+    Storage { what: String, reason: String },
     /// No connection, no response, a refused login, an invalid URL.
     #[error(transparent)]
     Source(SourceError),
     /// An invalid chunk, shard, codec or format.
     #[error("`{option}`: {reason}")]
-    Option {
-        /// The option.
-        option: &'static str,
-        /// Why its value is invalid.
-        reason: String,
-        /// The remedy.
-        hint: Option<String>,
-    },
+    Option { option: &'static str, reason: String, hint: Option<String> },
     /// Names or labels that cannot be in one dataset.
     #[error("{reason}")]
-    Names {
-        /// The names, and the reason.
-        reason: String,
-        /// The remedy.
-        hint: String,
-    },
-    /// Cells that the format cannot hold.
+    Names { reason: String, hint: String },
     #[error("{format} cannot hold `{name}`: {reason}")]
-    Format {
-        /// The format.
-        format: &'static str,
-        /// The tensor.
-        name: String,
-        /// The reason.
-        reason: String,
-        /// The remedy.
-        hint: String,
-    },
+    Format { format: &'static str, name: String, reason: String, hint: String },
     /// The buffers for encoding do not fit the memory limit.
     #[error(
         "writing chunks of {chunk_bytes} bytes needs {needed_bytes} bytes of memory; {free_bytes} of {limit_bytes} are free"
     )]
-    Memory {
-        /// Bytes of a chunk.
-        chunk_bytes: u64,
-        /// Bytes of memory for one chunk.
-        needed_bytes: u64,
-        /// Free memory.
-        free_bytes: u64,
-        /// The memory limit.
-        limit_bytes: u64,
-    },
+    Memory { chunk_bytes: u64, needed_bytes: u64, free_bytes: u64, limit_bytes: u64 },
     /// The writer was aborted.
     #[error("writing was cancelled")]
     Cancelled,
     /// An internal error.
     #[error("writing `{what}`: {reason}")]
-    Internal {
-        /// The object.
-        what: String,
-        /// The violated invariant.
-        reason: String,
-    },
+    Internal { what: String, reason: String },
 }
 
 impl SinkError {

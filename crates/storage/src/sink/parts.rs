@@ -25,7 +25,6 @@ use std::path::Path;
 
 /// The directory of chunks that other processes write.
 pub(super) const PARTS: &str = "__parts";
-/// The name of the mark.
 const MARK: &str = "mark";
 /// Upper bound on the bytes of a mark.
 const MARK_BYTES_MAX: u64 = 64;

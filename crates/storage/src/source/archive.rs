@@ -202,7 +202,6 @@ impl Archive {
         Ok(unpacked.slice(range.start as usize..range.end as usize))
     }
 
-    /// Checks all bytes of a member.
     fn checked(&self, member: &Member<'_>, bytes: &[u8]) -> std::result::Result<(), SourceError> {
         if bytes.len() as u64 != member.unpacked {
             let reason = format!("{} bytes, expected {}", bytes.len(), member.unpacked);

@@ -6,6 +6,7 @@
 use crate::source::cells::Raw;
 use crate::source::error::SourceError;
 use crate::source::moments::CfTimes;
+use crate::source::references::base64;
 use crate::source::time_units;
 use serde_json::Value;
 use tessera_planner::catalog::{Attrs, Decode, Unpack, as_float};
@@ -268,25 +269,8 @@ fn marker(value: &Value) -> Option<Number> {
 
 /// Eight bytes in base64: eleven digits and one `=`.
 fn base64_f64(text: &str) -> Option<f64> {
-    let digits = text.strip_suffix('=')?;
-    if digits.len() != 11 {
-        return None;
-    }
-    let mut bits: u128 = 0;
-    for b in digits.bytes() {
-        let v = match b {
-            b'A'..=b'Z' => b - b'A',
-            b'a'..=b'z' => b - b'a' + 26,
-            b'0'..=b'9' => b - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u128::from(v);
-    }
-    // 66 bits: the last two are padding.
-    let bytes = ((bits >> 2) as u64).to_be_bytes();
-    Some(f64::from_le_bytes(bytes))
+    let digits = text.strip_suffix('=').filter(|d| d.len() == 11 && !d.contains(['-', '_']))?;
+    Some(f64::from_le_bytes(base64(digits.as_bytes())?.try_into().ok()?))
 }
 
 #[cfg(test)]

@@ -503,7 +503,9 @@ impl Chunked {
                 }
                 Some(b) => {
                     let b = self.opened(reader, &at, &b)?;
-                    self.decode_texts(b, skipped)
+                    let decoded = self.meta.codecs.decode(b, skipped);
+                    decoded
+                        .and_then(|b| texts::of_chunk(&self.meta.raw, b))
                         .map_err(|reason| self.damaged(reader, &at, reason))?
                 }
             };
@@ -513,10 +515,6 @@ impl Chunked {
         }
         reader.check_absent().await?;
         Ok(out)
-    }
-
-    fn decode_texts(&self, bytes: &[u8], skipped: u32) -> Result<Vec<String>, String> {
-        texts::of_chunk(&self.meta.raw, self.meta.codecs.decode(bytes, skipped)?)
     }
 }
 

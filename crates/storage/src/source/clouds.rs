@@ -26,7 +26,6 @@ pub(crate) struct GcsOptions {
     pub(crate) service_account_path: Option<String>,
     /// The contents of the file of a service account.
     pub(crate) service_account_key: Option<String>,
-    /// An access token.
     pub(crate) token: Option<String>,
     pub(crate) skip_signature: Option<bool>,
     pub(crate) allow_http: Option<bool>,
@@ -124,12 +123,10 @@ impl fmt::Debug for GcsOptions {
 /// `azure.…`.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct AzureOptions {
-    /// The name of the storage account.
     pub(crate) account: Option<String>,
     pub(crate) account_key: Option<String>,
     /// A shared access signature.
     pub(crate) sas_token: Option<String>,
-    /// An access token.
     pub(crate) token: Option<String>,
     /// A service principal.
     pub(crate) client_id: Option<String>,

@@ -10,351 +10,131 @@ use thiserror::Error;
 /// S3 server repeats the access key in some).
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
+#[expect(missing_docs, reason = "messages document variants and fields")]
 pub enum SourceError {
-    /// An invalid URL.
     #[error("`{url}` is not a valid location: {reason}")]
     BadUrl {
         /// The URL, without credentials.
         url: String,
-        /// The reason.
         reason: String,
     },
-    /// A storage scheme that is not supported yet.
     #[error("reading from {scheme}:// is not supported yet")]
-    Scheme {
-        /// The scheme of the URL.
-        scheme: String,
-    },
-    /// An invalid option of a table.
+    Scheme { scheme: String },
     #[error("option `{key}`: {reason}")]
     BadOption {
-        /// The option.
         key: String,
         /// The reason; never the value of a secret.
         reason: String,
     },
-    /// The object does not exist.
     #[error("{}", absent(what))]
-    NotFound {
-        /// The URL or object, or a pattern that no file matches.
-        what: String,
-    },
+    NotFound { what: String },
     /// A file or store without that group.
     #[error("`{what}` has no group `{group}`")]
-    NoGroup {
-        /// The file or store.
-        what: String,
-        /// The group.
-        group: String,
-        /// Its groups, where they are known.
-        groups: Option<Vec<String>>,
-    },
-    /// A bucket that does not exist.
+    NoGroup { what: String, group: String, groups: Option<Vec<String>> },
     #[error("the bucket of `{what}` does not exist")]
-    NoBucket {
-        /// The URL or object.
-        what: String,
-    },
+    NoBucket { what: String },
     /// A bucket of another region than the requested one.
     #[error("the bucket of `{what}` is in region {region}")]
-    Region {
-        /// The URL or object.
-        what: String,
-        /// The bucket's region.
-        region: String,
-    },
+    Region { what: String, region: String },
     /// The store rejects requests because this machine's clock is wrong.
     #[error(
         "the storage of `{what}` refused the request: this machine's clock differs too much from its own ({code})"
     )]
-    Clock {
-        /// The URL or object.
-        what: String,
-        /// The store's code for it.
-        code: String,
-    },
+    Clock { what: String, code: String },
     /// The store, or the operating system, denied access.
     #[error("access to `{what}` denied: {reason}")]
-    PermissionDenied {
-        /// The URL or object.
-        what: String,
-        /// The store's code for it.
-        reason: String,
-    },
+    PermissionDenied { what: String, reason: String },
     /// A location that the server's operator does not let statements access.
     #[error("statements may not {} `{what}` here", if *.writes { "write" } else { "read" })]
     NotAllowed {
-        /// The URL or object.
         what: String,
         /// True for a write.
         writes: bool,
-        /// The roots and prefixes that are allowed.
         allowed: Vec<String>,
     },
-    /// No connection.
     #[error("the storage of `{what}` cannot be reached: {reason}")]
-    Unreachable {
-        /// The URL or object.
-        what: String,
-        /// The failure of the connection.
-        reason: String,
-    },
+    Unreachable { what: String, reason: String },
     /// No response in time.
     #[error("`{what}` did not respond within {seconds} s")]
-    Timeout {
-        /// The URL or object.
-        what: String,
-        /// The storage time-out.
-        seconds: u64,
-    },
+    Timeout { what: String, seconds: u64 },
     /// Any other failure of the storage.
     #[error("`{what}` cannot be read: {reason}")]
-    Storage {
-        /// The URL or object.
-        what: String,
-        /// The storage's error.
-        reason: String,
-    },
+    Storage { what: String, reason: String },
     /// The storage refused the request; a retry does not help.
     #[error("the storage of `{what}` refused the request: {reason}")]
-    Refused {
-        /// The URL or object.
-        what: String,
-        /// The store's code for it.
-        reason: String,
-    },
-    /// A server that sends whole files only.
+    Refused { what: String, reason: String },
     #[error("the server of `{what}` ignores range requests: it sends whole files only")]
-    NoRanges {
-        /// The URL.
-        what: String,
-    },
+    NoRanges { what: String },
     /// The object changed since the statement read it first, or opened it.
     #[error("`{what}` changed while the statement ran")]
-    Changed {
-        /// The object.
-        what: String,
-    },
+    Changed { what: String },
     /// The location exists but holds no array.
     #[error(
         "`{what}` is not of a format that is read: Zarr, NumPy, NetCDF, HDF5, GeoTIFF, GRIB, safetensors, references"
     )]
-    NotAnArray {
-        /// The URL.
-        what: String,
-    },
-    /// An archive without Zarr metadata at its root.
+    NotAnArray { what: String },
     #[error("the archive `{what}` has no Zarr store at its root")]
-    NoStore {
-        /// The URL.
-        what: String,
-        /// Directories at its root.
-        directories: Vec<String>,
-    },
+    NoStore { what: String, directories: Vec<String> },
     /// The location is of another format than the one requested.
     #[error("`{what}` is not {format}")]
-    OtherFormat {
-        /// The URL.
-        what: String,
-        /// The requested format.
-        format: String,
-    },
+    OtherFormat { what: String, format: String },
     /// Metadata that contradicts itself or its format.
     #[error("metadata of array `{array}` in `{path}`: {reason}")]
-    Metadata {
-        /// The array.
-        array: String,
-        /// The object that holds the metadata.
-        path: String,
-        /// The reason.
-        reason: String,
-    },
-    /// Variables with conflicting lengths of a dimension.
+    Metadata { array: String, path: String, reason: String },
     #[error("dimension `{dim}` has length {a_len} in `{a}` and {b_len} in `{b}`")]
-    DimConflict {
-        /// The dimension.
-        dim: String,
-        /// A variable.
-        a: String,
-        /// Its length there.
-        a_len: u64,
-        /// Another variable.
-        b: String,
-        /// Its length there.
-        b_len: u64,
-    },
+    DimConflict { dim: String, a: String, a_len: u64, b: String, b_len: u64 },
     /// Files that are not one dataset.
     #[error("the files do not form one dataset: {reason}")]
     Combine {
         /// The reason, which names the files.
         reason: String,
     },
-    /// A coordinate that is not the same in all files.
     #[error(
         "the files do not form one dataset: coordinate `{coord}` {a_label} in `{a}` and {b_label} in `{b}`"
     )]
-    LabelsDiffer {
-        /// The coordinate.
-        coord: String,
-        /// A file.
-        a: String,
-        /// Its label, and the position.
-        a_label: String,
-        /// Another file.
-        b: String,
-        /// Its label.
-        b_label: String,
-    },
-    /// More files than the limit.
+    LabelsDiffer { coord: String, a: String, a_label: String, b: String, b_label: String },
     #[error("`{what}` are more than {limit} files")]
-    TooManyFiles {
-        /// The pattern or directory.
-        what: String,
-        /// Upper bound on the files.
-        limit: usize,
-    },
+    TooManyFiles { what: String, limit: usize },
     /// A time axis in units or a calendar that CF does not know.
     #[error("time units of `{array}`: {reason}")]
-    TimeUnits {
-        /// The variable.
-        array: String,
-        /// The reason.
-        reason: String,
-    },
+    TimeUnits { array: String, reason: String },
     /// A number that is not a valid time of its time axis.
     #[error("time `{array}`: {reason}")]
-    TimeValue {
-        /// The variable.
-        array: String,
-        /// The value, and why it is invalid.
-        reason: String,
-    },
+    TimeValue { array: String, reason: String },
     /// A coordinate whose values are readable but cannot be labels.
     #[error("coordinate `{array}`: {reason}")]
-    NoLabels {
-        /// The coordinate.
-        array: String,
-        /// The reason.
-        reason: String,
-    },
-    /// An attribute that cannot be decoded.
+    NoLabels { array: String, reason: String },
     #[error("attribute `{attribute}` of `{array}`: {reason}")]
-    Attribute {
-        /// The variable.
-        array: String,
-        /// The attribute.
-        attribute: String,
-        /// The reason.
-        reason: String,
-    },
+    Attribute { array: String, attribute: String, reason: String },
     /// An element type that Tessera does not support (yet).
     #[error("array `{array}`: dtype {dtype} is not supported yet")]
-    UnsupportedDType {
-        /// The array.
-        array: String,
-        /// The type as the file writes it.
-        dtype: String,
-    },
+    UnsupportedDType { array: String, dtype: String },
     /// A codec, filter, grid or key encoding that cannot be read.
     #[error("array `{array}`: {what} is not supported")]
-    Unsupported {
-        /// The array.
-        array: String,
-        /// The codec, by name.
-        what: String,
-    },
-    /// A chunk that exceeds the limit.
+    Unsupported { array: String, what: String },
     #[error("array `{array}`: a chunk of {chunk} cells has {bytes} bytes, the limit is {limit}")]
-    ChunkTooLarge {
-        /// The array.
-        array: String,
-        /// Its chunk shape.
-        chunk: String,
-        /// Decoded bytes of a chunk.
-        bytes: String,
-        /// Upper bound on the bytes.
-        limit: u64,
-    },
-    /// An object that exceeds the limit.
+    ChunkTooLarge { array: String, chunk: String, bytes: String, limit: u64 },
     #[error("`{what}` has {bytes} bytes, the limit is {limit}")]
-    ObjectTooLarge {
-        /// The object.
-        what: String,
-        /// Its size.
-        bytes: u64,
-        /// Upper bound on the bytes.
-        limit: u64,
-    },
-    /// A chunk that does not decode.
+    ObjectTooLarge { what: String, bytes: u64, limit: u64 },
     #[error("chunk {chunk} of array `{array}` in `{path}` is damaged: {reason}")]
-    Chunk {
-        /// The array.
-        array: String,
-        /// Index of the chunk in the stored grid.
-        chunk: String,
-        /// The object.
-        path: String,
-        /// The reason.
-        reason: String,
-    },
-    /// An invalid file of a known format.
+    Chunk { array: String, chunk: String, path: String, reason: String },
     #[error("`{path}` is not a valid {format} file: at byte {at}, {reason}")]
-    BadFile {
-        /// The file.
-        path: String,
-        /// The name of the format.
-        format: String,
-        /// The offset at which its bytes are invalid.
-        at: u64,
-        /// What was expected there, and what was found.
-        reason: String,
-    },
+    BadFile { path: String, format: String, at: u64, reason: String },
     /// A feature of a file's format that is not supported.
     #[error("`{path}` cannot be read: {what} is not supported")]
-    UnsupportedFile {
-        /// The file.
-        path: String,
-        /// The feature, by name.
-        what: String,
-    },
+    UnsupportedFile { path: String, what: String },
     /// A file of a table that its format's reader cannot read.
     #[error("`{path}` cannot be read: {reason}")]
-    Damaged {
-        /// The file.
-        path: String,
-        /// The reason.
-        reason: String,
-    },
+    Damaged { path: String, reason: String },
     /// A row of a file of text that does not fit its columns.
     #[error("`{path}`, {place}: {reason}")]
-    BadRow {
-        /// The file.
-        path: String,
-        /// Line and column.
-        place: String,
-        /// The reason.
-        reason: String,
-        /// The remedy.
-        hint: Option<String>,
-    },
+    BadRow { path: String, place: String, reason: String, hint: Option<String> },
     /// A file of a warehouse that is corrupt or missing.
     #[error("`{path}` is damaged: expected {expected}, found {found}")]
-    Corrupt {
-        /// The file.
-        path: String,
-        /// The expected length and checksum.
-        expected: String,
-        /// The found length and checksum.
-        found: String,
-    },
+    Corrupt { path: String, expected: String, found: String },
     /// An internal error: a caller's region or buffer does not fit the array.
     #[error("reading array `{array}`: {reason}")]
-    Internal {
-        /// The array.
-        array: String,
-        /// The violated invariant.
-        reason: String,
-    },
+    Internal { array: String, reason: String },
 }
 
 /// The most groups that a hint lists.

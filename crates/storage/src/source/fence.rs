@@ -31,9 +31,7 @@ const FILES: &str = "files";
 /// How, and for whom, a location is accessed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// A statement reads.
     Read,
-    /// A statement writes.
     Write,
     /// The engine accesses its own data.
     Own,
@@ -123,7 +121,6 @@ impl Rule {
         }))
     }
 
-    /// The rule for a child of it.
     fn child(&self, name: &str) -> Rule {
         match self {
             Rule::Place(StoragePath::Local(root)) => {
@@ -355,10 +352,7 @@ impl Fence {
 
 impl Fenced {
     fn asked(&self, is_allowed: bool, shown: &str) -> Result<(), SourceError> {
-        match is_allowed {
-            true => Ok(()),
-            false => Err(self.fence.refusal(shown, Access::Read)),
-        }
+        if is_allowed { Ok(()) } else { Err(self.fence.refusal(shown, Access::Read)) }
     }
 
     /// Checks the real path of a file opened below the location: a link in it may lead elsewhere.

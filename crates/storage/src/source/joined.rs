@@ -40,7 +40,6 @@ pub(crate) struct Joined {
     cuts: Arc<Cuts>,
 }
 
-/// One part.
 #[derive(Debug)]
 pub(crate) struct Part {
     /// Its first cell along the axis.

@@ -247,7 +247,6 @@ const AWS: [&str; 7] = [
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Location {
-    /// The storage, and the path in it.
     pub(crate) path: StoragePath,
     /// The group after `#`, without leading and trailing slashes.
     pub(crate) group: String,
@@ -255,7 +254,6 @@ pub(crate) struct Location {
     pub(crate) display: String,
 }
 
-/// A storage and a path in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StoragePath {
     Local(PathBuf),

@@ -116,10 +116,7 @@ pub(super) async fn open_directory(
     let url_of = |name: String| location::without_group(location::below(root, &name));
     let files: Vec<String> =
         names.into_iter().filter(|n| formats::is_named(n)).map(url_of).collect();
-    match files.is_empty() {
-        true => Ok(None),
-        false => open_all(url, files, options, stores).await.map(Some),
-    }
+    if files.is_empty() { Ok(None) } else { open_all(url, files, options, stores).await.map(Some) }
 }
 
 fn is_web(location: &Location) -> bool {
@@ -179,10 +176,7 @@ pub(super) async fn matching(
         return Err(bad(reason.into()));
     }
     let matcher = Pattern::new(pattern).map_err(|e| bad(e.to_string()))?;
-    let depth = match pattern.contains("**") {
-        true => usize::MAX,
-        false => pattern.split('/').count(),
-    };
+    let depth = if pattern.contains("**") { usize::MAX } else { pattern.split('/').count() };
     let store = stores.at(&location, options, Access::Read)?;
     let names = match directories {
         true => store.files("", depth, FILES_MAX).await?,
@@ -190,20 +184,11 @@ pub(super) async fn matching(
     };
     let names = names.into_iter().filter(|name| matcher.matches_with(name, MATCH));
     let url_of = |name: String| {
-        let file = match url_of_files.starts_with(root) {
-            true => location::below(root, &name),
-            false => name,
-        };
-        match group.is_empty() {
-            true => location::without_group(file),
-            false => format!("{file}#{group}"),
-        }
+        let file = if url_of_files.starts_with(root) { location::below(root, &name) } else { name };
+        if group.is_empty() { location::without_group(file) } else { format!("{file}#{group}") }
     };
     let files: Vec<String> = names.map(url_of).collect();
-    match files.is_empty() {
-        true => Err(SourceError::NotFound { what: url.into() }),
-        false => Ok(files),
-    }
+    if files.is_empty() { Err(SourceError::NotFound { what: url.into() }) } else { Ok(files) }
 }
 
 #[cfg(test)]

@@ -47,7 +47,6 @@ pub(crate) struct ArrayMeta {
     pub(crate) zarr: Option<Array<()>>,
     /// The cell of absent chunks, in the type of [`ArrayMeta::dtype`].
     pub(crate) fill: Vec<u8>,
-    /// Codecs of a unit.
     pub(crate) codecs: Codecs,
     /// Layout of units in shards.
     pub(crate) shard: Option<Shard>,

@@ -25,7 +25,6 @@ pub(crate) enum Moments {
 /// A time axis of CF.
 #[derive(Debug, Clone)]
 pub(crate) struct CfTimes {
-    /// The decoding of the cells.
     pub(crate) decode: Decode,
     pub(crate) units: TimeUnits,
     /// The units as written in the file.

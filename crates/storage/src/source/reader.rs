@@ -38,7 +38,6 @@ pub(crate) enum Layout {
     Chunked(Box<Chunked>),
     /// Contiguous raw cells.
     Flat(Flat),
-    /// The texts of a coordinate.
     Texts(Arc<[String]>),
     /// Arrays one after another.
     Joined(Joined),

@@ -20,7 +20,6 @@ pub(crate) enum Root {
     Http {
         origin: String,
     },
-    /// The memory of this process.
     Memory,
 }
 

@@ -218,10 +218,7 @@ impl Steps {
 
     /// Number of stored cells of a chunk of `cells` cells.
     pub(crate) fn stored_cells(&self, cells: u64) -> u64 {
-        match self.is_packed() {
-            true => 1 + cells.div_ceil(8),
-            false => cells,
-        }
+        if self.is_packed() { 1 + cells.div_ceil(8) } else { cells }
     }
 
     /// Decodes stored cells in native byte order to those of a chunk of the array, which has the shape `unit`.

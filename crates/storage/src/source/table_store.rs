@@ -233,7 +233,6 @@ impl TableStore {
         Ok(GetResultPayload::Stream(blocks.boxed()))
     }
 
-    /// Reads a part of a local file that has that version.
     fn read(&self, file: &File, at: &Path, version: u64, part: Range<u64>) -> Result<Bytes> {
         let read = block_of(file, &part);
         // A file that was truncated in the meantime is reported as changed.

@@ -130,10 +130,7 @@ impl Bzip2 {
     }
 
     fn finish(&self) -> io::Result<()> {
-        match self.is_between {
-            true => Ok(()),
-            false => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
+        if self.is_between { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 }
 

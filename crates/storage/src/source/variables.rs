@@ -74,10 +74,7 @@ pub(crate) async fn assemble(
             (Attrs::new(), Vec::new())
         }
         Found::Group { arrays, groups, mut attrs } => {
-            let axes = match options.decode_cf {
-                true => bounded_axes(&arrays),
-                false => BTreeMap::new(),
-            };
+            let axes = if options.decode_cf { bounded_axes(&arrays) } else { BTreeMap::new() };
             if options.decode_cf {
                 let of_all = arrays.values().flat_map(|n| words(attrs_of(n), COORDINATES_KEY));
                 coordinates = of_all.chain(words(&attrs, COORDINATES_KEY)).collect();
@@ -197,7 +194,6 @@ fn without_labels(
 enum Role {
     /// Cells that span rows.
     Data,
-    /// The labels of a dimension.
     Labels(Coord),
     /// A text without a dimension.
     Scalar(Coord),
@@ -427,10 +423,7 @@ fn entry(
 ) -> Result<Entry, SourceError> {
     let meta = &node.meta;
     let is_text = meta.dtype().is_none();
-    let markers = match is_text && options.decode_cf {
-        true => texts::markers(meta),
-        false => Vec::new(),
-    };
+    let markers = if is_text && options.decode_cf { texts::markers(meta) } else { Vec::new() };
     let dtype = meta.dtype().unwrap_or(DType::UInt8);
     let mut attrs = meta.attrs.clone();
     if let Some(axis) = axis.filter(|axis| axis.name != name) {
@@ -579,10 +572,7 @@ async fn label_values(e: &Entry) -> Result<CoordValues, SourceError> {
     if e.is_text {
         // By CF a grid mapping is its attributes: what its one letter is says nothing, and is not worth a request.
         let is_container = v.dims.is_empty() && v.attrs.contains_key("grid_mapping_name");
-        let texts = match is_container {
-            true => vec![String::new()],
-            false => reader.texts(&region).await?,
-        };
+        let texts = if is_container { vec![String::new()] } else { reader.texts(&region).await? };
         // The labels of a dimension are there, whatever they are.
         let is_index = v.dims.first().is_some_and(|dim| dim.as_ref() == Some(&v.name));
         let is_missing = |text: &str| !is_index && e.markers.iter().any(|marker| marker == text);

@@ -56,7 +56,6 @@ struct VersionLog {
 /// The reads of a statement in a form to be recorded: a list if it is short, else only a hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Read {
-    /// Number of objects.
     objects: u64,
     /// A hash of all objects and their versions, hexadecimal.
     digest: String,
@@ -241,7 +240,7 @@ pub(crate) fn of_file(meta: &Metadata) -> u64 {
 pub(crate) fn of_object(meta: &ObjectMeta) -> (u64, Option<&str>) {
     match &meta.e_tag {
         // `If-Match` compares strongly, so that a weak etag never matches.
-        Some(tag) => (of_tag(tag), (!tag.starts_with("W/")).then_some(tag)),
+        Some(tag) => (above_absent(of_text(tag)), (!tag.starts_with("W/")).then_some(tag)),
         None => {
             let nanos = meta.last_modified.timestamp_nanos_opt().unwrap_or_default();
             (above_absent(mixed(mixed(meta.size) ^ nanos as u64)), None)
@@ -255,11 +254,6 @@ pub(crate) fn stamp_of(meta: &ObjectMeta) -> u64 {
     let nanos = meta.last_modified.timestamp_nanos_opt().unwrap_or_default();
     let tag = meta.e_tag.as_deref().map_or(0, of_text);
     above_absent(mixed(mixed(mixed(meta.size) ^ nanos as u64) ^ tag))
-}
-
-/// The version of an object with that etag.
-fn of_tag(tag: &str) -> u64 {
-    above_absent(of_text(tag))
 }
 
 pub(crate) fn of_text(text: &str) -> u64 {

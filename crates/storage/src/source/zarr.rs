@@ -400,10 +400,7 @@ fn name_of<'a>(store: &'a Store, at: &'a str) -> &'a str {
 
 /// The name of `path` if it lies directly in `group`; a path that leaves its directory is not a name.
 fn child_of(path: &str, group: &str) -> Option<String> {
-    let rest = match group.is_empty() {
-        true => path,
-        false => path.strip_prefix(group)?.strip_prefix('/')?,
-    };
+    let rest = if group.is_empty() { path } else { path.strip_prefix(group)?.strip_prefix('/')? };
     (is_name(rest) && !rest.contains('/')).then(|| rest.to_string())
 }
 

@@ -114,7 +114,6 @@ pub(crate) struct Received {
     /// Names of arrays and texts that are coordinates of others.
     pub(crate) coordinates: BTreeSet<String>,
     pub(crate) arrays: Vec<ReceivedArray>,
-    /// The memory of the labels.
     pub(crate) labels: Charge,
 }
 

@@ -9,7 +9,6 @@ use tessera_planner::scalar::Scalar;
 /// Attributes of the file or of a variable, by name.
 pub(super) type Attributes = BTreeMap<String, Attribute>;
 
-/// The value of an attribute.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Attribute {
     Text(String),

@@ -143,10 +143,7 @@ impl Encoder {
     }
 
     fn count(&mut self, n: u64) {
-        match self.is_wide {
-            true => self.out.extend(n.to_be_bytes()),
-            false => self.word(n as u32),
-        }
+        if self.is_wide { self.out.extend(n.to_be_bytes()) } else { self.word(n as u32) }
     }
 
     /// The beginning of a list; an empty one has no tag.

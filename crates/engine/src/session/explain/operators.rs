@@ -34,7 +34,6 @@ impl OperatorsRan {
         &self.operators
     }
 
-    /// Rows of the answer.
     fn rows(&self) -> u64 {
         self.operators.last().and_then(|last| last.ran).map_or(0, |ran| ran.rows)
     }

@@ -40,10 +40,7 @@ pub(crate) enum Definition {
         follows: Vec<String>,
     },
     /// Of `CREATE VIEW`.
-    View {
-        /// The text of its query.
-        query: String,
-    },
+    View { query: String },
 }
 
 impl Definition {

@@ -51,7 +51,7 @@ fn a_cancelled_statement_does_not_start_and_dropping_one_cancels_it() {
     token.cancel();
     let runner = || Arc::new(ToyRunner::new(&plan));
     let sink = || Arc::new(Collect::default());
-    let error = b.runtime.run(plan.clone(), runner(), sink(), &token).unwrap_err();
+    let error = b.runtime.start(plan.clone(), runner(), sink(), &token).err().unwrap();
     assert_eq!(error.code(), "cancelled");
 
     drop(b.runtime.start(plan.clone(), runner(), sink(), &CancelToken::new()).unwrap());

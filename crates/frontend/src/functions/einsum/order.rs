@@ -13,10 +13,7 @@ impl Sum<'_> {
         if n < 2 {
             return Vec::new();
         }
-        match n <= EXACT {
-            true => self.exact_order(terms, output),
-            false => self.greedy_order(terms, output),
-        }
+        if n <= EXACT { self.exact_order(terms, output) } else { self.greedy_order(terms, output) }
     }
 
     pub(super) fn size(&self, labels: impl IntoIterator<Item = Label>) -> u128 {

@@ -72,10 +72,7 @@ fn float_of(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Tensor, Error> {
         return fail(types(a.name, vec![from.name()]), a.span);
     }
     // NumPy multiplies by pi first, which makes float64 of every integer.
-    let to = match a.name == "sinc" && !from.is_float() {
-        true => DType::Float64,
-        false => from.to_float(),
-    };
+    let to = if a.name == "sinc" && !from.is_float() { DType::Float64 } else { from.to_float() };
     l.typed(Value::Tensor(t), to, a.name, a.span)
 }
 

@@ -111,10 +111,7 @@ impl Line {
 
     /// `len` distances, starting at cell `from`.
     fn step(&self, l: &mut Lowerer<'_, '_>, from: u64, len: u64) -> Result<NodeId, Error> {
-        match self.uneven {
-            true => self.cut(l, self.steps, from, len),
-            false => Ok(self.steps),
-        }
+        if self.uneven { self.cut(l, self.steps, from, len) } else { Ok(self.steps) }
     }
 
     /// The derivative at an end as a one-sided difference of two cells.

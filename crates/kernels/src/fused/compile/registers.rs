@@ -11,7 +11,6 @@ use tessera_planner::dtype::DType;
 use tessera_planner::plan::{Fused, FusedInput};
 use tessera_planner::scalar::Scalar;
 
-/// Bytes of all registers of a block.
 const BLOCK_BYTES: usize = 16 << 10;
 
 impl Body {

@@ -58,7 +58,6 @@ pub(super) struct Kept {
     pub(super) is_there: bool,
     /// True once a write was attempted.
     pub(super) may_be_there: bool,
-    /// The stored version.
     pub(super) version: Option<Version>,
     pub(super) end: Option<(End, u64)>,
     /// True once the stored record has the end.
@@ -110,10 +109,7 @@ impl Entry {
     /// Updates the record, if the statement is in the journal.
     async fn keep(self: &Arc<Self>) -> Result<(), Error> {
         let kept = self.kept.clone().lock_owned().await;
-        match kept.is_there {
-            true => self.write(kept).await,
-            false => Ok(()),
-        }
+        if kept.is_there { self.write(kept).await } else { Ok(()) }
     }
 
     /// Writes the record in a task that no caller can drop, so that writes stay in order.
@@ -145,10 +141,7 @@ impl Entry {
     pub(super) async fn ends(self: &Arc<Self>, end: End) -> Result<(), Error> {
         let mut kept = self.kept.clone().lock_owned().await;
         (kept.end, kept.is_end_there) = (Some((end, now_ms())), false);
-        match kept.is_there {
-            true => self.write(kept).await,
-            false => Ok(()),
-        }
+        if kept.is_there { self.write(kept).await } else { Ok(()) }
     }
 
     /// Records that a client stopped the statement, unless its end is recorded. Another end that follows replaces it.
@@ -157,10 +150,7 @@ impl Entry {
         if kept.end.is_none() {
             kept.end = Some((End::Cancelled, now_ms()));
         }
-        match kept.is_there && !kept.is_end_there {
-            true => self.write(kept).await,
-            false => Ok(()),
-        }
+        if kept.is_there && !kept.is_end_there { self.write(kept).await } else { Ok(()) }
     }
 
     /// Removes the record and the chunks.

@@ -16,7 +16,6 @@ use tessera_planner::dtype::DType;
 /// Upper bound on the numbers of all coordinates of a file.
 const NUMBERS_MAX: u64 = 2 << 20;
 
-/// The arrays of a group.
 pub(super) type Arrays = BTreeMap<String, Result<FileArray, Unreadable>>;
 
 /// What may still be computed for coordinates when a file is opened.

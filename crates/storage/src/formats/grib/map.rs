@@ -9,7 +9,6 @@ use std::f64::consts::{FRAC_PI_2, PI};
 /// A projection with its constants; x and y are metres.
 #[derive(Debug)]
 pub(super) struct Map {
-    /// Eccentricity of the earth.
     eccentricity: f64,
     /// Longitude parallel to the y axis.
     centre: f64,

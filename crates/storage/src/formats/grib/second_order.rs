@@ -15,7 +15,6 @@ pub(super) struct Packed {
     groups: u64,
     /// Bits of the references, widths and lengths of groups, and of the first numbers.
     bits: [u8; 4],
-    /// Order of the differences.
     order: u8,
     /// Points of a row, if every other one is reversed.
     row: Option<usize>,

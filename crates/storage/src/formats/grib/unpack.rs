@@ -166,10 +166,7 @@ impl<'a> Bits<'a> {
             count.saturating_mul(bits.into()),
             (self.bytes.len() as u64 * 8).saturating_sub(self.at),
         );
-        match need > have {
-            true => Err(format!("data of {have} bits, expected {need}")),
-            false => Ok(()),
-        }
+        if need > have { Err(format!("data of {have} bits, expected {need}")) } else { Ok(()) }
     }
 
     /// The next number, which [`Bits::check`] found.

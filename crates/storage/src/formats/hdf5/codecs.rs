@@ -9,7 +9,6 @@ use crate::source::codecs::bounded;
 use crate::source::lz4;
 use std::borrow::Cow;
 
-/// LZF.
 #[derive(Debug)]
 pub(super) struct Lzf;
 

@@ -203,16 +203,10 @@ impl Type {
         let Class::Integer { signed, big, bits: (low, count) } = self.class else { return None };
         self.bits_of_integer()?;
         let push = |v: u64, b: &u8| v << 8 | u64::from(*b);
-        let all = match big {
-            true => bytes.iter().fold(0, push),
-            false => bytes.iter().rev().fold(0, push),
-        };
+        let all = if big { bytes.iter().fold(0, push) } else { bytes.iter().rev().fold(0, push) };
         let unused = 64 - count;
         let v = all << (unused - low);
-        Some(match signed {
-            true => (v as i64 >> unused).into(),
-            false => (v >> unused).into(),
-        })
+        Some(if signed { (v as i64 >> unused).into() } else { (v >> unused).into() })
     }
 }
 

@@ -198,7 +198,6 @@ fn table(file: &File<'_>, address: u64, names: &Names<'_>, out: &mut Links) -> R
     Ok(())
 }
 
-/// Parses a link message.
 fn parse(file: &File<'_>, r: &mut Reader<'_>) -> Result<(String, Link), Fault> {
     version(r, "a link", 1)?;
     let flags = r.u8()?;

@@ -35,7 +35,6 @@ const MESSAGES_MAX: usize = 1 << 17;
 /// Upper bound on the blocks of a header.
 const BLOCKS_MAX: usize = 4096;
 
-/// A message.
 #[derive(Debug, Clone)]
 pub(super) struct Message {
     kind: u16,
@@ -53,10 +52,7 @@ impl Message {
 
     /// The numbers of the message, wherever they are stored.
     pub(super) fn open<'m>(&'m self, file: &File<'_>) -> Result<Reader<'m>, Fault> {
-        match self.is_shared {
-            true => shared(file, &mut self.reader(), self.kind),
-            false => Ok(self.reader()),
-        }
+        if self.is_shared { shared(file, &mut self.reader(), self.kind) } else { Ok(self.reader()) }
     }
 }
 

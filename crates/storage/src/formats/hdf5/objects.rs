@@ -35,7 +35,6 @@ pub(super) struct Object {
     pub(super) part: Part,
 }
 
-/// Names of dimensions.
 type Names = Vec<Option<Arc<str>>>;
 
 /// The reason of a fault that concerns one array only.
@@ -191,7 +190,6 @@ impl Object {
     }
 }
 
-/// The numbers of a message.
 type Required<'m> = crate::formats::numbers::Reader<'m>;
 
 /// The names of an enumeration become CF's flags.

@@ -157,12 +157,10 @@ impl GeoKeys {
         entries.into_iter().find(|e| e[0] == key)
     }
 
-    /// The value of a key that is a number.
     fn number(&self, key: u64) -> Option<u64> {
         self.entry(key).filter(|e| e[1] == 0).map(|e| e[3])
     }
 
-    /// The value of a key that is a text.
     fn text(&self, key: u64) -> Option<&str> {
         let e = self.entry(key).filter(|e| e[1] == u64::from(tags::GEO_TEXTS))?;
         let (start, count) = (e[3] as usize, e[2] as usize);

@@ -38,14 +38,12 @@ fn bad(reason: impl Into<String>) -> Stop {
     Stop::Image(Why::Bad(reason.into()))
 }
 
-/// An image.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Image {
     pub(super) bands: u64,
     pub(super) height: u64,
     pub(super) width: u64,
     pub(super) raw: Raw,
-    /// Offsets of the segments.
     pub(super) offsets: Values,
     /// Their lengths; `None` if they follow from the layout.
     pub(super) lengths: Option<Values>,

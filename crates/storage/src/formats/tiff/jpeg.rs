@@ -88,7 +88,6 @@ struct Component {
     is_read: bool,
 }
 
-/// A component in a scan.
 struct ScanComponent {
     /// Its index.
     of: usize,

@@ -8,7 +8,6 @@ use tessera_planner::scalar::Scalar;
 /// How an array stores its cells.
 #[derive(Debug)]
 pub(super) struct Encoding {
-    /// The stored type.
     stored: DType,
     /// The type of decoded cells.
     decoded: DType,

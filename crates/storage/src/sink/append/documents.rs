@@ -18,13 +18,11 @@ const APPENDS: &str = "tessera_appends";
 /// Upper bound on the appends in the list; the oldest are dropped.
 const APPENDS_MAX: usize = 64;
 
-/// A document as it is stored, and its version.
 pub(super) type Stored = (Bytes, Version);
 
 /// An append that was committed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Committed {
-    /// The mark of its statement.
     mark: String,
     dim: String,
     /// Cells along the dimension before.

@@ -17,6 +17,15 @@ const HOLD_EVERY: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct FileLock(#[expect(dead_code, reason = "it is held")] File);
 
+/// The outcome of an attempt to lock a file; false if another process holds it.
+fn taken(attempt: Result<(), TryLockError>) -> io::Result<bool> {
+    match attempt {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(e)) => Err(e),
+    }
+}
+
 impl Folder {
     /// Takes the lock `key`, exclusively (`alone`) or in shared mode; `None` in a bucket, which has no locks.
     ///
@@ -33,21 +42,18 @@ impl Folder {
         let file = disk::wait(open).map_err(failed)?;
         let start = Instant::now();
         loop {
-            let lock = || if alone { file.try_lock() } else { file.try_lock_shared() };
-            match disk::wait(lock) {
-                Ok(()) => return Ok(Some(FileLock(file))),
-                Err(TryLockError::Error(e)) => return Err(failed(e)),
-                Err(TryLockError::WouldBlock) if start.elapsed() < HOLD_MAX => {
-                    tokio::time::sleep(HOLD_EVERY).await;
-                }
-                Err(TryLockError::WouldBlock) => {
-                    let reason = format!(
-                        "a process that does not go on holds this lock for {} s: end it",
-                        HOLD_MAX.as_secs()
-                    );
-                    return Err(SinkError::Storage { what: self.destination.show(key), reason });
-                }
+            let lock = || taken(if alone { file.try_lock() } else { file.try_lock_shared() });
+            if disk::wait(lock).map_err(failed)? {
+                return Ok(Some(FileLock(file)));
             }
+            if start.elapsed() >= HOLD_MAX {
+                let reason = format!(
+                    "a process that does not go on holds this lock for {} s: end it",
+                    HOLD_MAX.as_secs()
+                );
+                return Err(SinkError::Storage { what: self.destination.show(key), reason });
+            }
+            tokio::time::sleep(HOLD_EVERY).await;
         }
     }
 
@@ -61,11 +67,7 @@ impl Folder {
         let take = || -> io::Result<Option<FileLock>> {
             path.parent().map_or(Ok(()), |parent| make_all(parent, true))?;
             let file = new(true).create(true).truncate(false).open(&path)?;
-            match file.try_lock() {
-                Ok(()) => Ok(Some(FileLock(file))),
-                Err(TryLockError::WouldBlock) => Ok(None),
-                Err(TryLockError::Error(e)) => Err(e),
-            }
+            Ok(taken(file.try_lock())?.then_some(FileLock(file)))
         };
         disk::wait(take).map_err(|e| SinkError::io(self.destination.show(key), &e))
     }
@@ -78,11 +80,7 @@ impl Folder {
         let Destination::Local { root, .. } = &self.destination else { return Ok(None) };
         let take = || -> io::Result<Option<FileLock>> {
             let file = File::open(root)?;
-            match file.try_lock() {
-                Ok(()) => Ok(Some(FileLock(file))),
-                Err(TryLockError::WouldBlock) => Ok(None),
-                Err(TryLockError::Error(e)) => Err(e),
-            }
+            Ok(taken(file.try_lock())?.then_some(FileLock(file)))
         };
         match disk::wait(take) {
             Ok(Some(lock)) => Ok(Some(lock)),
@@ -102,11 +100,7 @@ impl Folder {
         let Destination::Local { root, .. } = &self.destination else { return Ok(None) };
         let look = || match OpenOptions::new().read(true).open(root.join(key)) {
             // Dropping the file releases what this took.
-            Ok(file) => match file.try_lock_shared() {
-                Ok(()) => Ok(Some(false)),
-                Err(TryLockError::WouldBlock) => Ok(Some(true)),
-                Err(TryLockError::Error(e)) => Err(e),
-            },
+            Ok(file) => taken(file.try_lock_shared()).map(|is_free| Some(!is_free)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
         };

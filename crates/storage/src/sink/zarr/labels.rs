@@ -379,10 +379,7 @@ pub(super) fn fill_json(value: Scalar) -> Value {
 
 /// A value as the attribute `_FillValue` of Zarr v3: xarray writes floats as base64 of a little-endian `float64`.
 pub(super) fn fill_attribute(value: Scalar) -> Value {
-    match value.dtype().is_float() {
-        true => base64_f64(value.as_f64()).into(),
-        false => fill_json(value),
-    }
+    if value.dtype().is_float() { base64_f64(value.as_f64()).into() } else { fill_json(value) }
 }
 
 fn base64_f64(value: f64) -> String {

@@ -270,10 +270,7 @@ impl ZarrWriter {
                 self.take(id, &of.document, valid, array.keeps_valid()).await?;
             }
         }
-        match is_remote {
-            true => self.destination.remove_all(PARTS).await,
-            false => Ok(()),
-        }
+        if is_remote { self.destination.remove_all(PARTS).await } else { Ok(()) }
     }
 
     async fn take(

@@ -338,7 +338,6 @@ impl Chunked {
         !self.meta.codecs.is_in_parts() && !(0..unit.len()).all(whole)
     }
 
-    /// Decodes a chunk.
     fn decode_all(
         &self,
         reader: &ArrayReader,

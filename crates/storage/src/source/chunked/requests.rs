@@ -138,10 +138,7 @@ fn touched(axis: &AxisGrid, origin: u64, cells: u64) -> u64 {
     let sum: u64 = (0..looked)
         .map(|i| {
             let (start, end) = axis.interval(i);
-            match start < end {
-                true => (origin + end).div_ceil(cells) - (origin + start) / cells,
-                false => 0,
-            }
+            if start < end { (origin + end).div_ceil(cells) - (origin + start) / cells } else { 0 }
         })
         .sum();
     (u128::from(sum) * u128::from(count) / u128::from(looked.max(1))) as u64

@@ -230,7 +230,6 @@ impl Made {
         Ok(())
     }
 
-    /// The index of a path.
     fn path(&mut self, path: &ByteArray) -> Option<u32> {
         if let Some(i) = self.known.get(path.data()) {
             return Some(*i);
@@ -251,7 +250,6 @@ impl Made {
     }
 }
 
-/// The texts of a column.
 fn texts(group: &dyn RowGroupReader, i: usize, rows: usize) -> Result<Texts, String> {
     match kind(group, i) {
         Type::BYTE_ARRAY => cells::<ByteArrayType>(group, i, rows),

@@ -22,7 +22,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::OnceCell;
 
-/// Key of the document.
 pub(super) const DOCUMENT: &str = ".zmetadata";
 
 /// Key of the number of rows of a table in the document.

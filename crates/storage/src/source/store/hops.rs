@@ -58,10 +58,7 @@ impl HttpConnector for Hops {
             store: "HTTP client",
             source: Box::new(e),
         })?;
-        Ok(match self.is_s3 {
-            true => HttpClient::new(Regional(client)),
-            false => HttpClient::new(client),
-        })
+        Ok(if self.is_s3 { HttpClient::new(Regional(client)) } else { HttpClient::new(client) })
     }
 }
 

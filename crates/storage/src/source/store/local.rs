@@ -98,10 +98,7 @@ impl Store {
             return Ok(());
         }
         let now = self.io(&from.key, from.file.metadata())?;
-        match versions::of_file(&now) == from.version {
-            true => Ok(()),
-            false => Err(self.changed(&from.key)),
-        }
+        if versions::of_file(&now) == from.version { Ok(()) } else { Err(self.changed(&from.key)) }
     }
 
     /// True if the root exists; `None` if the store is not local.

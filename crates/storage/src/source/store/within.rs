@@ -123,9 +123,6 @@ impl Store {
         if is_more {
             self.counters.count(bytes.len());
         }
-        match bytes.len() as u64 == wanted {
-            true => Ok(bytes),
-            false => Err(self.changed(key)),
-        }
+        if bytes.len() as u64 == wanted { Ok(bytes) } else { Err(self.changed(key)) }
     }
 }

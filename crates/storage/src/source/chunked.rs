@@ -6,6 +6,7 @@
 
 mod place;
 mod ranges;
+mod referred;
 mod requests;
 
 use crate::formats::ChunkIndex;
@@ -151,6 +152,9 @@ impl Chunked {
         let units = indices(&self.units(region));
         reader.store.counters().chunks.fetch_add(units.len() as u64, Ordering::Relaxed);
         if !self.is_in_parts() {
+            if units.len() > 1 && reader.store.is_referred() {
+                return self.fetch_referred(reader, units).await;
+            }
             return stream::iter(units)
                 .map(|at| async move {
                     let bytes = match self.is_absent(&at) {
@@ -417,7 +421,8 @@ impl Chunked {
         }
         // Encoded chunks are at most as long as decoded ones (and a header), of which local ones are read one by one;
         // two decoded ones are held while a codec that is not the last one works.
-        let (count, gap) = match (reader.is_local(), self.is_in_parts()) {
+        let is_in_parts = self.is_in_parts() || reader.store.is_referred();
+        let (count, gap) = match (reader.is_local(), is_in_parts) {
             (true, _) => (1, 0),
             (false, false) => (self.units(region).cells(), 0),
             (false, true) => (self.units(region).cells(), GAP_BYTES_MAX),

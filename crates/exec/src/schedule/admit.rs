@@ -414,7 +414,7 @@ impl Job {
                     .grid(operand.key.stage)
                     .unravel(operand.key.number)
                     .to_vec(),
-                peak_bytes: operand.peak,
+                peak_bytes: operand.peak.saturating_add(self.pin(ready.slot).0),
                 input_bytes: operand.reads.iter().filter_map(input).sum(),
             });
         }

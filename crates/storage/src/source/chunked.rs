@@ -27,6 +27,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, Region};
 use zarrs::array::{FillValue, data_type};
 
@@ -402,6 +403,12 @@ impl Chunked {
             return Err(damaged(format!("{} entries", pairs.len())));
         }
         Ok(Arc::new(pairs))
+    }
+
+    /// Bytes of a decoded chunk, as it is stored or in the reader's type, whichever are more.
+    pub(crate) fn unit_bytes(&self, dtype: DType) -> u64 {
+        let cell = self.meta.raw.size().max(dtype.size() as u64);
+        self.meta.unit.iter().fold(cell, |n, &d| n.saturating_mul(d))
     }
 
     pub(crate) fn estimate(&self, reader: &ArrayReader, region: &Region) -> u64 {

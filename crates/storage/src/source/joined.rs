@@ -112,7 +112,7 @@ impl Joined {
         self.readers().all(ArrayReader::is_local)
     }
 
-    fn readers(&self) -> impl Iterator<Item = &ArrayReader> {
+    pub(crate) fn readers(&self) -> impl Iterator<Item = &ArrayReader> {
         self.parts.iter().filter_map(|p| match &p.cells {
             PartCells::Same(r) | PartCells::Decoded(r, _) => Some(&**r),
             PartCells::Absent(_) => None,

@@ -11,17 +11,25 @@ use super::{CHECKS, calendars, uuids};
 use crate::rows::{Checked, RowsState};
 use arrow::datatypes::SchemaRef;
 use datafusion::datasource::listing::{ListingOptions, ListingTableUrl};
+use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{FutureExt, TryStreamExt};
 use object_store::ObjectMeta;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tessera_storage::source::TableStore;
+use tokio::task::{JoinError, JoinSet};
 
 /// Upper bound on the fields that are remembered, of all sets of files.
 const FIELDS_MAX: usize = 1 << 16;
+
+/// Bytes of the end of a file that are read at once: another read of a local file costs less than more of them, another
+/// request to a bucket costs more.
+const LOCAL_END_BYTES: usize = 64 << 10;
+const END_BYTES: usize = 512 << 10;
 
 /// The columns of Parquet files.
 #[derive(Debug, Clone)]
@@ -96,12 +104,7 @@ impl RowsState {
         if let Some(known) = version.and_then(|version| self.columns().get(version)) {
             return Ok(known);
         }
-        let checked = |meta: ObjectMeta| {
-            let shown = format!("{root}/{}", meta.location);
-            async move { self.checked().parquet(files, &meta, &shown).await }
-        };
-        let each = stream::iter(all).map(Ok::<_, DataFusionError>);
-        each.try_for_each_concurrent(CHECKS, checked).await?;
+        self.read_ends(state, (place, files, root), all).await?;
         let schema = listing.infer_schema(state, place).await?;
         let uuids = uuids::of_files(&schema, state, place).await?;
         let schema = calendars::of_files(schema, state, place, root).await?;
@@ -110,6 +113,49 @@ impl RowsState {
             self.columns().keep(version, &columns);
         }
         Ok(columns)
+    }
+
+    /// Checks the ends of files and reads them to DataFusion's cache, several at a time: all threads parse them.
+    async fn read_ends(
+        &self,
+        state: &SessionState,
+        (place, files, root): (&ListingTableUrl, &TableStore, &str),
+        all: Vec<ObjectMeta>,
+    ) -> Result<()> {
+        let environment = state.runtime_env();
+        let store = environment.object_store(place)?;
+        let cache = environment.cache_manager.get_file_metadata_cache();
+        let hint = Some(if root.is_empty() { LOCAL_END_BYTES } else { END_BYTES });
+        let mut tasks = JoinSet::new();
+        for meta in all {
+            if tasks.len() >= CHECKS {
+                done(tasks.join_next().await)?;
+            }
+            let (this, files) = (self.clone(), files.clone());
+            let (store, cache) = (store.clone(), cache.clone());
+            let shown = format!("{root}/{}", meta.location);
+            tasks.spawn(async move {
+                this.checked().parquet(&files, &meta, &shown).await?;
+                let end = DFParquetMetadata::new(&*store, &meta);
+                let end = end.with_metadata_size_hint(hint).with_file_metadata_cache(Some(cache));
+                // Whoever reads the schema reports what fails here.
+                drop(AssertUnwindSafe(end.fetch_metadata()).catch_unwind().await);
+                Ok(())
+            });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            done(Some(ended))?;
+        }
+        Ok(())
+    }
+}
+
+/// The result of a task that has ended.
+fn done(ended: Option<std::result::Result<Result<()>, JoinError>>) -> Result<()> {
+    match ended {
+        Some(Ok(result)) => result,
+        Some(Err(e)) => Err(DataFusionError::ExecutionJoin(Box::new(e))),
+        None => Ok(()),
     }
 }
 

@@ -64,7 +64,7 @@ fn check(place: &Place, format: &str, root: &str) {
 fn cells_are_those_that_other_libraries_read() {
     let place = Place::open(&[]);
     let root = data().display().to_string();
-    for format in ["netcdf", "safetensors", "references"] {
+    for format in ["netcdf", "shuffled", "safetensors", "references"] {
         check(&place, format, &root);
     }
 }

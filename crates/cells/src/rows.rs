@@ -68,6 +68,7 @@ pub use run::{Batches, PhysicalRows};
 pub use runtime::{RowsRuntime, RowsState};
 pub(crate) use series::{Series, SeriesRows};
 pub use stop::{IsStopped, in_place};
+pub(crate) use thrift::Checked;
 
 use crate::lift::TensorScan;
 use crate::walk::WalkPlan;

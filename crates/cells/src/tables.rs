@@ -11,10 +11,12 @@ mod csv_columns;
 mod headers;
 pub(crate) mod names;
 mod options;
+mod parquet_columns;
 mod partitions;
 mod places;
 mod uuids;
 
+pub(crate) use parquet_columns::KnownColumns;
 pub use places::Registered;
 pub(crate) use places::{Places, StoreRecipe};
 
@@ -23,6 +25,7 @@ use crate::rows::{Guarded, RowsState};
 use arrow::compute::concat_batches;
 use arrow::datatypes::{DataType, Schema, SchemaRef, TimeUnit};
 use arrow::record_batch::RecordBatch;
+use datafusion::common::TableReference;
 use datafusion::datasource::listing::{ListingOptions, ListingTable, ListingTableConfig};
 use datafusion::datasource::{DefaultTableSource, MemTable, TableProvider, provider_as_source};
 use datafusion::error::DataFusionError;
@@ -234,21 +237,13 @@ impl RowsState {
         }
         let known = async {
             if format == TableFormat::Parquet {
-                let all = place.list_all_files(state, &files, "").await?;
-                let checked = |meta: ObjectMeta| {
-                    let (files, shown) = (&files, format!("{root}/{}", meta.location));
-                    async move { self.checked().parquet(files, &meta, &shown).await }
-                };
-                all.try_for_each_concurrent(CHECKS, checked).await?;
+                let within = (&place, &files, root.as_str());
+                let columns = self.parquet_columns(state, within, &listing).await?;
+                return Ok((columns.schema, None, columns.uuids, columns.version));
             }
             let Some(csv) = &csv else {
                 let schema = listing.infer_schema(state, &place).await?;
-                if format != TableFormat::Parquet {
-                    return Ok((schema, None, BTreeSet::new()));
-                }
-                let uuids = uuids::of_files(&schema, state, &place).await?;
-                let schema = calendars::of_files(schema, state, &place, &root).await?;
-                return Ok((schema, None, uuids));
+                return Ok((schema, None, BTreeSet::new(), None));
             };
             let all = place.list_all_files(state, &files, "").await?;
             let mut all: Vec<ObjectMeta> = all.try_collect().await?;
@@ -258,9 +253,9 @@ impl RowsState {
                 false => None,
             };
             let shown = |file: &ObjectMeta| format!("{root}/{}", file.location);
-            Ok((csv.columns(&files, &all, shown).await?, differing, BTreeSet::new()))
+            Ok((csv.columns(&files, &all, shown).await?, differing, BTreeSet::new(), None))
         };
-        let (schema, differing, uuids) = tokio::time::timeout(TIMEOUT, known)
+        let (schema, differing, uuids, known) = tokio::time::timeout(TIMEOUT, known)
             .await
             .map_err(|_| Error::Timeout { limit_s: TIMEOUT.as_secs() })?
             .map_err(failed)?;
@@ -281,9 +276,18 @@ impl RowsState {
         let listed = keys.iter().map(|key| (key.name.clone(), key.listed()));
         listing = listing.with_table_partition_cols(listed.collect());
         let version = files.version();
+        // Statistics are those of this set of files in these versions.
+        let statistics = known.and_then(|known| {
+            let cache = state.runtime_env().cache_manager.get_file_statistic_cache()?;
+            Some((TableReference::bare(format!("{known:x}")), cache))
+        });
+        let (place, cache) = match statistics {
+            Some((name, cache)) => (place.with_table_ref(name), Some(cache)),
+            None => (place, None),
+        };
         let config =
             ListingTableConfig::new(place).with_listing_options(listing).with_schema(schema);
-        let files = ListingTable::try_new(config).map_err(failed)?;
+        let files = ListingTable::try_new(config).map_err(failed)?.with_cache(cache);
         let table: Arc<dyn TableProvider> = match keys.iter().any(|key| key.has_null) {
             true => Arc::new(WithNulls::new(files, keys)),
             false => Arc::new(files),

@@ -117,7 +117,8 @@ pub trait TaskRunner: Send + Sync {
         (0, 0)
     }
 
-    /// True if operands of a stage read memory that is neither theirs nor an input's: [`TaskRunner::pin`] is called.
+    /// True if operands of a stage read memory that is neither theirs nor an input's, or need more than their peak:
+    /// [`TaskRunner::pin`] is called.
     fn pins(&self, _stage: StageId) -> bool {
         false
     }

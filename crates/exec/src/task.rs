@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tessera_kernels::copy::Stores;
-use tessera_planner::catalog::SourceRef;
+use tessera_planner::catalog::{Reads, SourceRef};
 use tessera_planner::dtype::DType;
 use tessera_planner::plan::{OutputRef, Plan, Stage, StageId, Task};
 use tessera_planner::tile::Tiling;
@@ -103,6 +103,8 @@ impl Sources {
 pub struct PlanRunner {
     tiling: Arc<Tiling>,
     stages: Vec<Ready>,
+    /// For each load of chunks that are decoded, the bytes of the largest one; 0 if that is scratch.
+    units: Vec<u64>,
     /// Counters of its reads from storage.
     read: Arc<Counters>,
 }
@@ -139,8 +141,14 @@ impl PlanRunner {
                     _ => Ready::Nothing,
                 })
             })
-            .collect::<Result<_, Error>>()?;
-        Ok(PlanRunner { tiling, stages, read: Arc::default() })
+            .collect::<Result<Vec<Ready>, Error>>()?;
+        let unit = |stage: &Ready| match stage {
+            Ready::Load(Origin::Stored(reader)) => reader.unit_bytes(),
+            _ => 0,
+        };
+        let is_large = |bytes: u64| bytes > Reads::SCRATCH_BYTES / 2;
+        let units = stages.iter().map(unit).map(|n| if is_large(n) { n } else { 0 }).collect();
+        Ok(PlanRunner { tiling, stages, units, read: Arc::default() })
     }
 
     /// The tiling of its plan.
@@ -169,17 +177,23 @@ impl TaskRunner for PlanRunner {
     }
 
     fn pins(&self, stage: StageId) -> bool {
-        matches!(&self.stages[stage.0 as usize], Ready::Load(Origin::Resident(_)))
+        let stage = stage.0 as usize;
+        matches!(&self.stages[stage], Ready::Load(Origin::Resident(_))) || self.units[stage] > 0
     }
 
     fn pin(&self, stage: StageId, index: &[u64]) -> (u64, Option<Prepared>) {
-        let Ready::Load(Origin::Resident(array)) = &self.stages[stage.0 as usize] else {
-            return (0, None);
-        };
-        let region = self.tiling.load_region(stage, index);
         let Task::Load { source, .. } = &self.plan().stage(stage).task else { return (0, None) };
-        let (bytes, pinned) = load::pin(source, array, &region);
-        (bytes, Some(Box::new(pinned) as Prepared))
+        let region = self.tiling.load_region(stage, index);
+        match &self.stages[stage.0 as usize] {
+            Ready::Load(Origin::Resident(array)) => {
+                let (bytes, pinned) = load::pin(source, array, &region);
+                (bytes, Some(Box::new(pinned) as Prepared))
+            }
+            Ready::Load(Origin::Stored(_)) => {
+                (load::beyond(source, self.units[stage.0 as usize], &region), None)
+            }
+            _ => (0, None),
+        }
     }
 
     fn check_read(&self) -> BoxFuture<'_, Result<(), Error>> {

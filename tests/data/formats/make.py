@@ -141,6 +141,31 @@ def read_station(path):
     return ds.obs.isel(station=[s for s in ds.station.values].index("Köln"))
 
 
+def shuffled():
+    """Years that do not end at a chunk, with shuffle and deflate, also of numbers with the highest byte first."""
+    cases, own, start = Cases("shuffled"), np.random.default_rng(31), 0
+    for year, n in enumerate((10, 9, 7)):
+        with netCDF4.Dataset(cases.path(f"year{year}.nc"), "w") as d:
+            for name, labels in (("time", start + np.arange(n)), ("lat", np.arange(5)), ("lon", np.arange(6))):
+                d.createDimension(name, len(labels))
+                d.createVariable(name, "i4", (name,))[:] = labels
+            d["time"].units = "days since 2000-01-01"
+            packed = {"zlib": True, "shuffle": True, "fill_value": False}
+            v = d.createVariable("v", "f4", ("time", "lat", "lon"), chunksizes=(4, 5, 6), **packed)
+            v[:] = own.standard_normal((n, 5, 6))
+            big = d.createVariable("big", ">i4", ("time", "lat", "lon"), chunksizes=(4, 2, 4), endian="big", **packed)
+            big[:] = own.integers(-(2**31), 2**31, (n, 5, 6))
+        start += n
+    read = xr.open_mfdataset(sorted(cases.directory.glob("*.nc")), combine="by_coords", engine="netcdf4")
+    for v in ("v", "big"):
+        cells = read[v].astype(read[v].dtype.newbyteorder("="))
+        cases.add("year*.nc", f"SELECT {v} FROM '{{}}'", cells)
+        cases.add("year*.nc", f"SELECT {v}[3:17, 1:4, 2:] FROM '{{}}'", cells[3:17, 1:4, 2:])
+        cases.add("year*.nc", f"SELECT max({v}, 0) FROM '{{}}'", cells.max("time"))
+        cases.add("year1.nc", f"SELECT {v} FROM '{{}}'", cells[10:19])
+    cases.close()
+
+
 def safetensors():
     cases = Cases("safetensors")
     wide = rng.standard_normal((6, 5)).astype("f4")
@@ -269,5 +294,6 @@ def odd_tables(cases):
 
 if __name__ == "__main__":
     netcdf()
+    shuffled()
     safetensors()
     references()

@@ -26,8 +26,8 @@ use arrow::record_batch::RecordBatch;
 use datafusion::catalog::Session;
 use datafusion::common::Statistics;
 use datafusion::common::tree_node::Transformed;
-use datafusion::datasource::file_format::FileFormat;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
+use datafusion::datasource::file_format::{FileFormat, FileMeta};
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::{
     CsvSource, FileGroup, FileOpener, FileScanConfig, FileScanConfigBuilder, FileSource,
@@ -124,6 +124,17 @@ impl FileFormat for Guarded {
         object: &ObjectMeta,
     ) -> Result<Option<LexOrdering>> {
         self.of(&object.location, self.inner.infer_ordering(state, store, schema, object)).await
+    }
+
+    async fn infer_stats_and_ordering(
+        &self,
+        state: &dyn Session,
+        store: &Arc<dyn ObjectStore>,
+        schema: SchemaRef,
+        object: &ObjectMeta,
+    ) -> Result<FileMeta> {
+        let inferred = self.inner.infer_stats_and_ordering(state, store, schema, object);
+        self.of(&object.location, inferred).await
     }
 
     async fn create_physical_plan(

@@ -62,8 +62,8 @@ impl ParquetFileReaderFactory for ChargedReaders {
     ) -> Result<Box<dyn AsyncFileReader + Send>> {
         let inner = self.inner.create_reader(partition, file, metadata_size_hint, metrics)?;
         let (account, batch_rows) = (self.account.clone(), self.batch_rows as u64);
-        let dictionaries = HashMap::new();
-        Ok(Box::new(ChargedReader { inner, account, batch_rows, dictionaries }))
+        let (metadata, dictionaries) = (None, HashMap::new());
+        Ok(Box::new(ChargedReader { inner, account, batch_rows, metadata, dictionaries }))
     }
 }
 
@@ -72,8 +72,9 @@ struct ChargedReader {
     account: Arc<Account>,
     /// Rows per read.
     batch_rows: u64,
-    /// Text columns with a dictionary, by its offset.
-    dictionaries: HashMap<u64, ColumnChunkMetaData>,
+    metadata: Option<Arc<ParquetMetaData>>,
+    /// Row group and column of texts with a dictionary, by its offset.
+    dictionaries: HashMap<u64, (usize, usize)>,
 }
 
 impl ChargedReader {
@@ -81,7 +82,9 @@ impl ChargedReader {
     fn charge_unpacked(&self, start: u64, pages: &Bytes) -> Read<Charge> {
         let mut charge = reserve(&self.account, batch_bytes(pages, self.batch_rows))?;
         // The dictionary is charged before it is unpacked here.
-        if let Some(column) = self.dictionaries.get(&start) {
+        if let (Some(&(group, column)), Some(all)) = (self.dictionaries.get(&start), &self.metadata)
+        {
+            let column = all.row_group(group).column(column);
             let texts = longest_text(column, start, pages).saturating_mul(self.batch_rows);
             charge.join(reserve(&self.account, texts)?);
         }
@@ -125,11 +128,15 @@ impl AsyncFileReader for ChargedReader {
     ) -> BoxFuture<'a, Read<Arc<ParquetMetaData>>> {
         async move {
             let metadata = self.inner.get_metadata(options).await?;
-            let columns = metadata.row_groups().iter().flat_map(|group| group.columns());
-            let texts = columns.filter(|c| c.column_type() == Type::BYTE_ARRAY);
+            let groups = metadata.row_groups().iter().enumerate();
+            let columns = groups.flat_map(|(g, group)| {
+                group.columns().iter().enumerate().map(move |(c, column)| ((g, c), column))
+            });
+            let texts = columns.filter(|(_, c)| c.column_type() == Type::BYTE_ARRAY);
             self.dictionaries = texts
-                .filter_map(|c| Some((u64::try_from(c.dictionary_page_offset()?).ok()?, c.clone())))
+                .filter_map(|(at, c)| Some((u64::try_from(c.dictionary_page_offset()?).ok()?, at)))
                 .collect();
+            self.metadata = Some(metadata.clone());
             Ok(metadata)
         }
         .boxed()

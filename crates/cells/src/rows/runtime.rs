@@ -11,7 +11,7 @@ use super::splits::RowsThreads;
 use super::thrift::Checked;
 use crate::error::Error;
 use crate::lift::session_state;
-use crate::tables::Places;
+use crate::tables::{KnownColumns, Places};
 use datafusion::execution::object_store::DefaultObjectStoreRegistry;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::{SessionState, SessionStateBuilder, TaskContext};
@@ -40,6 +40,7 @@ pub struct RowsRuntime {
     /// How other processes reach the files of these stores.
     pub(super) places: Arc<Places>,
     checked: Checked,
+    columns: KnownColumns,
     /// DataFusion's functions and rules. Each statement clones them.
     functions: OnceLock<SessionState>,
     permits: Arc<Semaphore>,
@@ -66,6 +67,7 @@ impl RowsRuntime {
             storages: Arc::new(DefaultObjectStoreRegistry::new()),
             places: Arc::default(),
             checked: Checked::default(),
+            columns: KnownColumns::default(),
             functions: OnceLock::new(),
             permits: Arc::new(Semaphore::new(TASKS_MAX)),
             threads,
@@ -194,6 +196,11 @@ impl RowsState {
     /// The files of tables that were found valid.
     pub(crate) fn checked(&self) -> &Checked {
         &self.runtime.checked
+    }
+
+    /// The columns of files of tables that were read before.
+    pub(crate) fn columns(&self) -> &KnownColumns {
+        &self.runtime.columns
     }
 
     /// The memory limit of the process, in bytes.

@@ -57,7 +57,7 @@ impl Checked {
 
     /// The file in its version; `None` if its storage reports none. Time and size alone may stay the same, as may the
     /// time stamp, of which local files have their tag, of a file that changed just now. Weak tags promise no bytes.
-    fn version(&self, meta: &ObjectMeta, shown: &str) -> Option<u64> {
+    pub(crate) fn version(&self, meta: &ObjectMeta, shown: &str) -> Option<u64> {
         let tag = meta.e_tag.as_deref().filter(|tag| !tag.starts_with("W/"))?;
         let age = SystemTime::now().duration_since(meta.last_modified.into()).ok()?;
         (age > SETTLED).then(|| self.hashes.hash_one((shown, tag, meta.size, meta.last_modified)))

@@ -9,13 +9,14 @@ use datafusion::catalog::Session;
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use datafusion::datasource::{TableProvider, TableType};
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
 use datafusion::physical_expr::ScalarFunctionExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use futures::{StreamExt, TryStreamExt, stream};
-use object_store::{ObjectMeta, ObjectStore};
+use object_store::ObjectMeta;
 use parquet::basic::LogicalType;
+use parquet::file::metadata::ParquetMetaData;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -40,9 +41,15 @@ pub(super) async fn of_files(
     let files = place.list_all_files(state, &store, "").await?;
     let mut files: Vec<ObjectMeta> = files.try_collect().await?;
     files.retain(|file| file.size > 0);
+    // The ends of the files were read for the schema.
+    let cache = state.runtime_env().cache_manager.get_file_metadata_cache();
     let others = files.into_iter().map(|file| {
-        let store = store.clone();
-        async move { without(&*store, &file).await }
+        let (store, cache) = (store.clone(), cache.clone());
+        async move {
+            let metadata = DFParquetMetadata::new(&*store, &file);
+            let metadata = metadata.with_file_metadata_cache(Some(cache)).fetch_metadata().await?;
+            Ok::<_, DataFusionError>(without(&metadata))
+        }
     });
     let mut others = stream::iter(others).buffer_unordered(CHECKS);
     while let Some(others) = others.try_next().await? {
@@ -52,12 +59,11 @@ pub(super) async fn of_files(
 }
 
 /// The columns of a file that are no UUIDs.
-async fn without(store: &dyn ObjectStore, file: &ObjectMeta) -> Result<BTreeSet<String>> {
-    let metadata = DFParquetMetadata::new(store, file).fetch_metadata().await?;
+fn without(metadata: &ParquetMetaData) -> BTreeSet<String> {
     let columns = metadata.file_metadata().schema_descr().root_schema().get_fields().iter();
     let others = columns
         .filter(|column| column.get_basic_info().logical_type_ref() != Some(&LogicalType::Uuid));
-    Ok(others.map(|column| column.name().to_string()).collect())
+    others.map(|column| column.name().to_string()).collect()
 }
 
 /// The table with these columns as texts.

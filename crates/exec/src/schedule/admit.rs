@@ -24,6 +24,8 @@ use tessera_planner::plan::OutputRef;
 const SMALL: u64 = 256 << 10;
 /// Upper bound on the operands that a thread takes at a time.
 const BATCH: usize = 32;
+/// Bytes of running operands from which on loads are not fetched ahead, except one for each thread.
+const FETCH_BYTES: u64 = 512 << 20;
 /// Upper bound on the reads that the walk finds ahead, over all operands that have not run.
 const EDGES: usize = 1 << 18;
 
@@ -163,7 +165,10 @@ impl Job {
 
     fn start(&mut self, limits: &Limits, out: &mut Vec<Work>) {
         let mut denied: SmallVec<[Ready; 16]> = SmallVec::new();
-        while self.fetching < limits.fetches && !(self.serial && self.running > 0) {
+        while self.fetching < limits.fetches
+            && (self.fetching < limits.threads || self.reserved < FETCH_BYTES)
+            && !(self.serial && self.running > 0)
+        {
             let Some(ready) = self.loads.pop() else { break };
             match self.admit(ready.slot, Share::Half, limits) {
                 Some(admitted) => {
@@ -408,7 +413,7 @@ impl Job {
                     .grid(operand.key.stage)
                     .unravel(operand.key.number)
                     .to_vec(),
-                peak_bytes: operand.peak,
+                peak_bytes: operand.peak.saturating_add(self.pin(ready.slot).0),
                 input_bytes: operand.reads.iter().filter_map(input).sum(),
             });
         }

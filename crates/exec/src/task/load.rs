@@ -65,6 +65,18 @@ pub(super) fn run(
     }
 }
 
+/// Bytes that decoding chunks of up to `unit` bytes needs in addition to the peak, which has those that the array has of
+/// a chunk: one that ends beyond the array is decoded whole. Two are held while a codec that is not the last one works.
+pub(super) fn beyond(source: &SourceRef, unit: u64, region: &Region) -> u64 {
+    if region.is_empty() {
+        return 0;
+    }
+    let (grid, size) = (&source.grid, source.dtype.size());
+    let stored = grid.cells(&grid.overlapping(region)).cells().saturating_mul(size as u64);
+    let planned = grid.chunk_bytes_max(size).min(stored);
+    unit.saturating_sub(planned).saturating_mul(2)
+}
+
 /// The chunks of an array outside of the plan that a load reads, as they were when the load was admitted.
 pub(super) struct Pinned(Vec<(Region, FinishedChunk)>);
 
@@ -125,4 +137,41 @@ fn resident(
         gather::copy_held(held, from, region, &mut buffers, op.stores(0), op.cx)?;
     }
     Ok(vec![op.chunk(0, buffers)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tessera_planner::grid::Grid;
+    use tessera_planner::region::Dims;
+
+    fn days(shape: [u64; 2]) -> SourceRef {
+        SourceRef {
+            url: "days".into(),
+            path: String::new(),
+            dtype: DType::Float32,
+            shape: Dims::from_slice(&shape),
+            grid: Grid::regular(&shape, &[31, 1_000]),
+            nullable: false,
+            version: None,
+            plain: false,
+        }
+    }
+
+    #[test]
+    fn chunks_that_end_beyond_the_array_are_reserved_whole() {
+        let unit = 31 * 1_000 * 4;
+        let need = |source: &SourceRef, from: [u64; 2], len: [u64; 2]| {
+            beyond(source, unit, &Region::at(&from, &len))
+        };
+        let year = days([365, 1_000]);
+        assert_eq!(need(&year, [0, 0], [31, 1_000]), 0);
+        assert_eq!(need(&year, [310, 5], [55, 10]), 0, "a whole chunk is planned");
+        // 24 days of 31 at the end.
+        assert_eq!(need(&year, [341, 0], [24, 1_000]), 2 * 7 * 4_000);
+        // An array that is shorter than a chunk along both axes.
+        let small = days([3, 10]);
+        assert_eq!(need(&small, [0, 0], [3, 10]), 2 * (unit - 120));
+        assert_eq!(beyond(&small, 0, &Region::at(&[0, 0], &[3, 10])), 0);
+    }
 }

@@ -7,8 +7,9 @@ use flate2::{Decompress, FlushDecompress, Status};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
-use tessera_kernels::shuffle::unshuffle;
+use tessera_kernels::shuffle::{unshuffle, unshuffle_reversed};
 
 /// A codec that decodes a chunk.
 pub(crate) trait Filter: fmt::Debug + Send + Sync {
@@ -18,6 +19,11 @@ pub(crate) trait Filter: fmt::Debug + Send + Sync {
     /// As [`Filter::undo`], to `out`, which has exactly the decoded length; false if it has no faster way than that.
     fn undo_to(&self, _bytes: &[u8], _out: &mut [u8]) -> Result<bool, String> {
         Ok(false)
+    }
+
+    /// Bytes of an item, if all that it does is to group the bytes of items by their place in the item.
+    fn shuffled(&self) -> Option<usize> {
+        None
     }
 
     /// Encodes `bytes`; `None` if the codec is not written.
@@ -52,7 +58,7 @@ fn spare(bytes: usize) -> Vec<u8> {
 }
 
 /// Keeps memory for the next chunk.
-fn give_back(cells: Cow<'_, [u8]>) {
+pub(crate) fn give_back(cells: Cow<'_, [u8]>) {
     if let Cow::Owned(cells) = cells
         && cells.capacity() <= SPARE_MAX
     {
@@ -94,6 +100,13 @@ impl Filters {
         skipped: u32,
         out: &mut [u8],
     ) -> Result<(), String> {
+        if out.len() == self.bytes
+            && let Some((shuffled, item)) = self.shuffled(bytes, skipped)?
+        {
+            self.join(&shuffled, item, 0..self.bytes, out);
+            give_back(shuffled);
+            return Ok(());
+        }
         let mut cells = Cow::Borrowed(bytes);
         let applied: Vec<&Arc<dyn Filter>> = self.applied(skipped).collect();
         for (i, filter) in applied.iter().enumerate().rev() {
@@ -109,6 +122,64 @@ impl Filters {
         give_back(cells);
         self.swap(out);
         Ok(())
+    }
+
+    /// Decodes the bytes `part` of a chunk to `out`, which has that length; false if these codecs decode a chunk as a
+    /// whole.
+    pub(crate) fn decode_part(
+        &self,
+        bytes: &[u8],
+        skipped: u32,
+        part: Range<usize>,
+        out: &mut [u8],
+    ) -> Result<bool, String> {
+        let Some((shuffled, item)) = self.shuffled(bytes, skipped)? else { return Ok(false) };
+        let is_done = self.join(&shuffled, item, part, out);
+        give_back(shuffled);
+        Ok(is_done)
+    }
+
+    /// Undoes all codecs but the one that groups the bytes of items; returns the bytes of an item, too. `None` if another
+    /// one has to be undone last.
+    pub(crate) fn shuffled<'a>(
+        &self,
+        bytes: &'a [u8],
+        skipped: u32,
+    ) -> Result<Option<(Cow<'a, [u8]>, usize)>, String> {
+        let applied: Vec<&Arc<dyn Filter>> = self.applied(skipped).collect();
+        let Some((first, others)) = applied.split_first() else { return Ok(None) };
+        let Some(item) = first.shuffled() else { return Ok(None) };
+        let mut cells = Cow::Borrowed(bytes);
+        for (i, filter) in others.iter().enumerate().rev() {
+            // What is shuffled is as long as the chunk: no more memory is cleared for it.
+            cells = filter.undo(cells, if i == 0 { self.bytes } else { self.limit() })?;
+        }
+        match cells.len() == self.bytes {
+            true => Ok(Some((cells, item.max(1)))),
+            false => Err(format!("shuffle: {} bytes, expected {}", cells.len(), self.bytes)),
+        }
+    }
+
+    /// Writes the bytes `part` of a [shuffled](Filters::shuffled) chunk to `out`, which has that length; false, and
+    /// nothing, if the part begins or ends within an item.
+    pub(crate) fn join(
+        &self,
+        shuffled: &[u8],
+        item: usize,
+        part: Range<usize>,
+        out: &mut [u8],
+    ) -> bool {
+        let is_within = |at: usize| !at.is_multiple_of(item) && at != shuffled.len();
+        if is_within(part.start) || is_within(part.end) {
+            return false;
+        }
+        if self.swapped == item && cfg!(target_endian = "little") {
+            unshuffle_reversed(shuffled, item, part, out);
+        } else {
+            unshuffle(shuffled, item, part, out);
+            self.swap(out);
+        }
+        true
     }
 
     /// As [`Filters::decode_to`], to memory of its own.
@@ -214,6 +285,10 @@ impl Filter for Shuffle {
         unshuffle(bytes, self.size.max(1), 0..bytes.len(), out);
         Ok(true)
     }
+
+    fn shuffled(&self) -> Option<usize> {
+        Some(self.size)
+    }
 }
 
 /// HDF5's checksum after the bytes of a chunk.
@@ -294,8 +369,80 @@ impl Filter for Zstd {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use std::io::Write;
+
+    /// 1,000 cells of 4 bytes with the highest byte first, and the chunk of them with shuffle and deflate.
+    fn chunk(level: u32) -> (Vec<u8>, Vec<u8>) {
+        let cells: Vec<u8> = (0..1_000u32).flat_map(|i| (i * i).to_be_bytes()).collect();
+        let shuffled: Vec<u8> =
+            (0..4).flat_map(|b| cells.iter().skip(b).step_by(4).copied()).collect();
+        let mut packed =
+            flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::new(level));
+        packed.write_all(&shuffled).unwrap();
+        (cells, packed.finish().unwrap())
+    }
+
+    fn filters(bytes: u64, swapped: usize) -> Filters {
+        Filters::new(vec![Arc::new(Shuffle { size: 4 }), Arc::new(Deflate)], bytes, swapped)
+    }
+
+    #[test]
+    fn parts_of_a_shuffled_chunk_are_those_of_the_whole() {
+        let (cells, packed) = chunk(6);
+        let native: Vec<u8> = (0..1_000u32).flat_map(|i| (i * i).to_ne_bytes()).collect();
+        for (swapped, want) in [(0, &cells), (4, &native)] {
+            let filters = filters(4_000, swapped);
+            let mut out = vec![0; 4_000];
+            filters.decode_to(&packed, 0, &mut out).unwrap();
+            assert!(out == *want, "{swapped}");
+            for part in [0..4, 4..2_000, 3_996..4_000, 8..8, 0..4_000] {
+                let mut out = vec![0; part.len()];
+                assert!(filters.decode_part(&packed, 0, part.clone(), &mut out).unwrap());
+                assert!(out == want[part.clone()], "{swapped} {part:?}");
+            }
+            // Half an item.
+            assert!(!filters.decode_part(&packed, 0, 2..8, &mut [0; 6]).unwrap());
+        }
+        // Numbers of another size than the items.
+        let pairs = filters(4_000, 2);
+        let mut out = vec![0; 4_000];
+        pairs.decode_to(&packed, 0, &mut out).unwrap();
+        let mut want = cells.clone();
+        pairs.swap(&mut want);
+        assert!(out == want);
+        // Without shuffle a chunk is decoded as a whole.
+        assert!(!pairs.decode_part(&packed, 1, 0..4, &mut [0; 4]).unwrap());
+    }
+
+    #[test]
+    fn a_shuffled_chunk_has_the_length_of_its_cells() {
+        let (_, packed) = chunk(6);
+        for (bytes, said) in
+            [(3_996, "more than the 3996 bytes"), (4_004, "4000 bytes, expected 4004")]
+        {
+            let mut out = vec![0; bytes];
+            let e = filters(bytes as u64, 0).decode_to(&packed, 0, &mut out).unwrap_err();
+            assert!(e.contains(said), "{e}");
+        }
+        assert!(filters(4_000, 0).decode_part(&packed[..40], 0, 0..4, &mut [0; 4]).is_err());
+    }
+
+    #[test]
+    fn memory_of_a_chunk_is_that_of_the_next_one() {
+        let (_, packed) = chunk(1);
+        let (filters, mut out) = (filters(4_000, 0), vec![0; 4_000]);
+        filters.decode_to(&packed, 0, &mut out).unwrap();
+        let first = SPARE.take();
+        assert_eq!(first.len(), 4_000);
+        let at = first.as_ptr();
+        SPARE.set(first);
+        filters.decode_to(&packed, 0, &mut out).unwrap();
+        let second = SPARE.take();
+        assert_eq!((second.as_ptr(), second.len()), (at, 4_000));
+    }
 
     #[test]
     fn shuffled_bytes_return_to_their_numbers() {

@@ -6,6 +6,7 @@
 
 mod place;
 mod ranges;
+mod referred;
 mod requests;
 
 use crate::formats::ChunkIndex;
@@ -26,6 +27,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
+use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, Region};
 use zarrs::array::{FillValue, data_type};
 
@@ -151,6 +153,9 @@ impl Chunked {
         let units = indices(&self.units(region));
         reader.store.counters().chunks.fetch_add(units.len() as u64, Ordering::Relaxed);
         if !self.is_in_parts() {
+            if units.len() > 1 && reader.store.is_referred() {
+                return self.fetch_referred(reader, units).await;
+            }
             return stream::iter(units)
                 .map(|at| async move {
                     let bytes = match self.is_absent(&at) {
@@ -400,6 +405,12 @@ impl Chunked {
         Ok(Arc::new(pairs))
     }
 
+    /// Bytes of a decoded chunk, as it is stored or in the reader's type, whichever are more.
+    pub(crate) fn unit_bytes(&self, dtype: DType) -> u64 {
+        let cell = self.meta.raw.size().max(dtype.size() as u64);
+        self.meta.unit.iter().fold(cell, |n, &d| n.saturating_mul(d))
+    }
+
     pub(crate) fn estimate(&self, reader: &ArrayReader, region: &Region) -> u64 {
         if region.is_empty() {
             return 0;
@@ -417,7 +428,8 @@ impl Chunked {
         }
         // Encoded chunks are at most as long as decoded ones (and a header), of which local ones are read one by one;
         // two decoded ones are held while a codec that is not the last one works.
-        let (count, gap) = match (reader.is_local(), self.is_in_parts()) {
+        let is_in_parts = self.is_in_parts() || reader.store.is_referred();
+        let (count, gap) = match (reader.is_local(), is_in_parts) {
             (true, _) => (1, 0),
             (false, false) => (self.units(region).cells(), 0),
             (false, true) => (self.units(region).cells(), GAP_BYTES_MAX),

@@ -7,23 +7,38 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_planner::region::Dims;
 
-/// Upper bound on the bytes that are retained for a variable of a statement.
+/// Upper bound on the bytes that are retained for a variable of a statement, with those for reuse.
 const KEPT_BYTES_MAX: usize = 32 << 20;
 
 /// The retained chunks of a joined array, oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Cuts {
-    kept: Mutex<VecDeque<RetainedChunk>>,
+pub(crate) struct Cuts(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    chunks: VecDeque<RetainedChunk>,
+    /// Memory of chunks that nobody needs any more: new pages for each one would cost more than a copy.
+    free: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
 struct RetainedChunk {
     part: usize,
     at: Dims,
-    cells: Vec<u8>,
+    cut: Cut,
+}
+
+/// A chunk, decoded as far as it is decoded as a whole.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    pub(crate) bytes: Vec<u8>,
+    /// Bytes of an item, if the bytes are [shuffled]; `None` if they are cells.
+    ///
+    /// [shuffled]: crate::formats::filters::Filters::shuffled
+    pub(crate) item: Option<usize>,
 }
 
 /// The retained chunks of one part of a joined array.
@@ -33,24 +48,45 @@ pub(crate) struct CutsOf {
     pub(crate) part: usize,
 }
 
+impl Kept {
+    fn bytes(&self) -> usize {
+        let chunks = self.chunks.iter().map(|kept| kept.cut.bytes.capacity());
+        chunks.chain(self.free.iter().map(Vec::capacity)).sum()
+    }
+}
+
 impl CutsOf {
-    /// Takes the cells of a chunk, if it was retained.
-    pub(crate) fn take(&self, at: &Dims) -> Option<Vec<u8>> {
-        let mut kept = self.cuts.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let i = kept.iter().position(|k| k.part == self.part && k.at == *at)?;
-        kept.remove(i).map(|k| k.cells)
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.cuts.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the cells of a chunk, in place of the oldest ones if there are too many.
-    pub(crate) fn keep(&self, at: &Dims, cells: Vec<u8>) {
-        let mut kept = self.cuts.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push_back(RetainedChunk { part: self.part, at: at.clone(), cells });
-        let mut bytes: usize = kept.iter().map(|k| k.cells.len()).sum();
-        while bytes > KEPT_BYTES_MAX
-            && let Some(oldest) = kept.pop_front()
-        {
-            bytes -= oldest.cells.len();
+    /// Takes a chunk, if it was retained.
+    pub(crate) fn take(&self, at: &Dims) -> Option<Cut> {
+        let mut kept = self.lock();
+        let i = kept.chunks.iter().position(|k| k.part == self.part && k.at == *at)?;
+        kept.chunks.remove(i).map(|k| k.cut)
+    }
+
+    /// Keeps a chunk, in place of the oldest ones if there are too many.
+    pub(crate) fn keep(&self, at: &Dims, cut: Cut) {
+        let mut kept = self.lock();
+        kept.chunks.push_back(RetainedChunk { part: self.part, at: at.clone(), cut });
+        while kept.bytes() > KEPT_BYTES_MAX
+            && (kept.free.pop().is_some() || kept.chunks.pop_front().is_some())
+        {}
+    }
+
+    /// Keeps the memory of a chunk that is not needed any more.
+    pub(crate) fn reuse(&self, bytes: Vec<u8>) {
+        let mut kept = self.lock();
+        if kept.bytes() + bytes.capacity() <= KEPT_BYTES_MAX {
+            kept.free.push(bytes);
         }
+    }
+
+    /// Memory for the next chunk, with any content and length.
+    pub(crate) fn room(&self) -> Vec<u8> {
+        self.lock().free.pop().unwrap_or_default()
     }
 }
 
@@ -62,14 +98,18 @@ mod tests {
         [i].as_slice().into()
     }
 
+    fn cut(bytes: Vec<u8>) -> Cut {
+        Cut { bytes, item: Some(4) }
+    }
+
     #[test]
     fn a_chunk_is_taken_once_by_its_part_and_index() {
         let cuts = Arc::new(Cuts::default());
         let [a, b] = [0, 1].map(|part| CutsOf { cuts: cuts.clone(), part });
-        a.keep(&at(3), vec![1, 2]);
+        a.keep(&at(3), cut(vec![1, 2]));
         assert_eq!(b.take(&at(3)), None);
         assert_eq!(a.take(&at(4)), None);
-        assert_eq!(a.take(&at(3)), Some(vec![1, 2]));
+        assert_eq!(a.take(&at(3)), Some(cut(vec![1, 2])));
         assert_eq!(a.take(&at(3)), None);
     }
 
@@ -77,11 +117,26 @@ mod tests {
     fn the_oldest_chunks_go_first() {
         let of = CutsOf { cuts: Arc::default(), part: 0 };
         for i in 0..3 {
-            of.keep(&at(i), vec![0; KEPT_BYTES_MAX / 2]);
+            of.keep(&at(i), cut(vec![0; KEPT_BYTES_MAX / 2]));
         }
         assert_eq!(of.take(&at(0)), None);
         assert!(of.take(&at(1)).is_some() && of.take(&at(2)).is_some());
-        of.keep(&at(9), vec![0; KEPT_BYTES_MAX + 1]);
+        of.keep(&at(9), cut(vec![0; KEPT_BYTES_MAX + 1]));
         assert_eq!(of.take(&at(9)), None);
+    }
+
+    #[test]
+    fn memory_is_reused_within_the_bound() {
+        let of = CutsOf { cuts: Arc::default(), part: 0 };
+        assert_eq!(of.room().capacity(), 0);
+        of.reuse(vec![0; KEPT_BYTES_MAX / 2]);
+        of.reuse(vec![0; KEPT_BYTES_MAX / 2 + 1]);
+        assert_eq!(of.lock().free.len(), 1);
+        // A chunk is worth more than free memory.
+        of.keep(&at(1), cut(vec![0; KEPT_BYTES_MAX / 2 + 1]));
+        assert_eq!(of.room().capacity(), 0);
+        assert!(of.take(&at(1)).is_some());
+        of.reuse(vec![0; 8]);
+        assert_eq!(of.room().capacity(), 8);
     }
 }

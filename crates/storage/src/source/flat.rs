@@ -32,7 +32,7 @@ const LOCAL_STRETCH_BYTES: [u64; 2] = [8 << 10, 256 << 10];
 const DIRECT_BYTES: u64 = 16 << 10;
 
 /// Bytes of the slabs in which flat files are offered as chunks. Part of the logical grid, so never changed lightly.
-const SLAB_BYTES: u64 = 8 << 20;
+pub(crate) const SLAB_BYTES: u64 = 8 << 20;
 
 /// Location and layout of the cells in a flat file.
 #[derive(Debug, Clone)]

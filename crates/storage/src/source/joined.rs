@@ -11,9 +11,11 @@ use crate::source::coords::{is_missing, scalars, unpacked};
 use crate::source::cut::{Cuts, CutsOf};
 use crate::source::error::SourceError;
 use crate::source::moments::{CfTimes, Moments};
-use crate::source::reader::{ArrayReader, Fetched};
+use crate::source::reader::{ArrayReader, Fetched, Layout};
+use crate::source::unpack::{at_least, forget_large};
 use crate::source::versions::Versions;
 use futures::{StreamExt, TryStreamExt, stream};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tessera_planner::catalog::{Decode, NAT};
@@ -23,6 +25,11 @@ use tessera_planner::region::Region;
 
 /// Upper bound on the parts that are read concurrently for one region.
 const CONCURRENT_MAX: usize = 16;
+
+thread_local! {
+    /// The raw cells of a part that the thread decodes.
+    static RAW: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 /// The parts of an array.
 #[derive(Debug)]
@@ -52,6 +59,14 @@ pub(crate) struct Part {
 }
 
 impl Part {
+    /// True if no cell has to be decoded with others.
+    pub(crate) fn is_flat(&self) -> bool {
+        match &self.cells {
+            PartCells::Same(r) | PartCells::Decoded(r, _) => matches!(r.layout, Layout::Flat(_)),
+            PartCells::Absent(_) => true,
+        }
+    }
+
     /// Values of the axes of the array, in the order of those of the part.
     fn turn<T: Copy>(&self, values: &mut [T]) {
         let Some(order) = &self.order else { return };
@@ -96,7 +111,7 @@ impl Joined {
         self.readers().all(ArrayReader::is_local)
     }
 
-    fn readers(&self) -> impl Iterator<Item = &ArrayReader> {
+    pub(crate) fn readers(&self) -> impl Iterator<Item = &ArrayReader> {
         self.parts.iter().filter_map(|p| match &p.cells {
             PartCells::Same(r) | PartCells::Decoded(r, _) => Some(&**r),
             PartCells::Absent(_) => None,
@@ -211,23 +226,15 @@ impl Joined {
     ) -> Result<(), SourceError> {
         match (&self.parts[i].cells, self.reader(i)) {
             (PartCells::Decoded(_, decode), Some(reader)) => {
-                let from = reader.source().dtype;
-                let mut cells = vec![0; region.cells() as usize * from.size()];
-                reader.decode(fetched, region, &mut cells)?;
-                if dtype.is_datetime() {
-                    let times = match reader.moments.as_deref() {
-                        Some(Moments::Cf(times)) => Some(&**times),
-                        _ => None,
-                    };
-                    return micros(&cells, from, decode, times, out).map_err(|reason| {
-                        SourceError::TimeValue { array: reader.name.clone(), reason }
-                    });
-                }
-                match dtype.is_float() {
-                    true => undo(&cells, from, decode, dtype, out),
-                    false => widen(&cells, from, dtype, out),
-                }
-                Ok(())
+                // A part may be a joined array, which needs memory of its own.
+                let mut kept = RAW.take();
+                let cells =
+                    at_least(&mut kept, region.cells() as usize * reader.source.dtype.size());
+                let done = reader.decode(fetched, region, cells);
+                let done = done.and_then(|()| decoded(&reader, decode, cells, dtype, out));
+                forget_large(&mut kept);
+                RAW.set(kept);
+                done
             }
             (PartCells::Same(_), Some(reader)) => reader.decode(fetched, region, out),
             (PartCells::Absent(cell), _) => {
@@ -307,6 +314,31 @@ impl Joined {
     }
 }
 
+/// Decodes the raw cells of a part to cells of type `dtype`.
+fn decoded(
+    reader: &ArrayReader,
+    decode: &Decode,
+    cells: &[u8],
+    dtype: DType,
+    out: &mut [u8],
+) -> Result<(), SourceError> {
+    let from = reader.source.dtype;
+    if dtype.is_datetime() {
+        let times = match reader.moments.as_deref() {
+            Some(Moments::Cf(times)) => Some(&**times),
+            _ => None,
+        };
+        let failed = |reason| SourceError::TimeValue { array: reader.name.clone(), reason };
+        return micros(cells, from, decode, times, out).map_err(failed);
+    }
+    match dtype {
+        DType::Float32 => undo(cells, from, decode, out, |v| (v as f32).to_ne_bytes()),
+        DType::Float64 => undo(cells, from, decode, out, f64::to_ne_bytes),
+        _ => widen(cells, from, dtype, out),
+    }
+    Ok(())
+}
+
 /// Decodes raw cells to microseconds, NaT where they are missing. `times` has the units of numbers.
 fn micros(
     cells: &[u8],
@@ -336,31 +368,20 @@ fn widen(cells: &[u8], from: DType, to: DType, out: &mut [u8]) {
     }
 }
 
-/// Decodes raw cells to floats of type `to`.
-fn undo(cells: &[u8], from: DType, decode: &Decode, to: DType, out: &mut [u8]) {
-    let put = |c: &mut [u8], v: f64| match to {
-        DType::Float32 => c.copy_from_slice(&(v as f32).to_ne_bytes()),
-        _ => c.copy_from_slice(&v.to_ne_bytes()),
-    };
-    let (scale, offset) = decode.unpack.map_or((1.0, 0.0), |u| (u.scale, u.offset));
-    let is_narrow = decode.unpack.is_some_and(|u| u.dtype == DType::Float32);
-    let unpack = |v: f64| match (decode.unpack.is_some(), is_narrow) {
-        (false, _) => v,
-        (true, false) => v * scale + offset,
-        (true, true) => f64::from(v as f32 * scale as f32 + offset as f32),
-    };
+/// Decodes raw cells to floats, of which `put` makes the bytes, in one pass.
+fn undo<const N: usize>(
+    cells: &[u8],
+    from: DType,
+    decode: &Decode,
+    out: &mut [u8],
+    put: impl Fn(f64) -> [u8; N],
+) {
+    let out = out.as_chunks_mut::<N>().0;
     // All values of these types are exact in float64.
     macro_rules! exact {
         ($t:ty) => {{
-            let missing: Vec<f64> = decode.missing.iter().map(|m| m.as_f64()).collect();
-            let low = decode.valid_min.map_or(f64::NEG_INFINITY, |m| m.as_f64());
-            let high = decode.valid_max.map_or(f64::INFINITY, |m| m.as_f64());
             let (cells, _) = cells.as_chunks::<{ size_of::<$t>() }>();
-            for (c, o) in cells.iter().zip(out.chunks_exact_mut(to.size())) {
-                let v = f64::from(<$t>::from_ne_bytes(*c));
-                let is_missing = v < low || v > high || missing.contains(&v);
-                put(o, if is_missing { f64::NAN } else { unpack(v) });
-            }
+            undo_exact(cells.iter().map(|c| f64::from(<$t>::from_ne_bytes(*c))), decode, out, put)
         }};
     }
     match from {
@@ -373,9 +394,38 @@ fn undo(cells: &[u8], from: DType, decode: &Decode, to: DType, out: &mut [u8]) {
         DType::Float32 => exact!(f32),
         DType::Float64 => exact!(f64),
         _ => {
-            for (s, o) in scalars(cells, from).zip(out.chunks_exact_mut(to.size())) {
-                put(o, if is_missing(&s, decode) { f64::NAN } else { unpacked(&s, decode) });
+            for (s, o) in scalars(cells, from).zip(out) {
+                *o = put(if is_missing(&s, decode) { f64::NAN } else { unpacked(&s, decode) });
             }
         }
+    }
+}
+
+/// As [`undo`], of values that are exact.
+fn undo_exact<const N: usize>(
+    cells: impl Iterator<Item = f64>,
+    decode: &Decode,
+    out: &mut [[u8; N]],
+    put: impl Fn(f64) -> [u8; N],
+) {
+    let missing: Vec<f64> = decode.missing.iter().map(|m| m.as_f64()).collect();
+    // Mostly there is one. NaN equals no value.
+    let (first, others) = match missing.split_first() {
+        Some((first, others)) => (*first, others),
+        None => (f64::NAN, &[][..]),
+    };
+    let low = decode.valid_min.map_or(f64::NEG_INFINITY, |m| m.as_f64());
+    let high = decode.valid_max.map_or(f64::INFINITY, |m| m.as_f64());
+    let is_missing =
+        |v: f64| v < low || v > high || v == first || !others.is_empty() && others.contains(&v);
+    let value = |raw: f64, v: f64| put(if is_missing(raw) { f64::NAN } else { v });
+    let cells = cells.zip(out);
+    match decode.unpack {
+        None => cells.for_each(|(v, o)| *o = value(v, v)),
+        Some(u) if u.dtype == DType::Float32 => {
+            let (scale, offset) = (u.scale as f32, u.offset as f32);
+            cells.for_each(|(v, o)| *o = value(v, f64::from(v as f32 * scale + offset)));
+        }
+        Some(u) => cells.for_each(|(v, o)| *o = value(v, v * u.scale + u.offset)),
     }
 }

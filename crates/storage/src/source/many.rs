@@ -6,6 +6,7 @@
 //! Metadata and labels of all files are read; of their cells a statement reads those of the files that it touches.
 
 mod combine;
+mod grid;
 mod index;
 mod kind;
 mod labels;

@@ -240,6 +240,17 @@ impl ArrayReader {
         }
     }
 
+    /// Bytes of the largest chunk that is decoded as a whole. It may be longer than the array. 0 if cells are read as they
+    /// are wanted.
+    pub fn unit_bytes(&self) -> u64 {
+        match &self.layout {
+            Layout::Chunked(_) if self.source.plain => 0,
+            Layout::Chunked(c) => c.unit_bytes(self.source.dtype),
+            Layout::Flat(_) | Layout::Texts(_) => 0,
+            Layout::Joined(j) => j.readers().map(ArrayReader::unit_bytes).max().unwrap_or(0),
+        }
+    }
+
     /// Number of requests to storage for reading the boxes of `grid`, which begins at `origin` of the array, each by
     /// itself and once: an object, or a stretch of one, is a request. Of local files each read is one.
     pub fn requests(&self, grid: &Grid, origin: &[u64]) -> u64 {

@@ -31,7 +31,7 @@ use object_store::{
     MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
     PutResult, Result,
 };
-use part::{Of, Reference};
+use part::{File, Of, Reference};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -126,7 +126,7 @@ async fn assemble(
     options: &Options,
     references: References,
 ) -> std::result::Result<Opened, SourceError> {
-    let of = store.over(Arc::new(references));
+    let of = store.over_references(Arc::new(references));
     let seen = Seen::below(store);
     let of = match &seen {
         Some(seen) => of.noting(seen),
@@ -168,8 +168,22 @@ impl Index {
     }
 }
 
+/// A part of a file that a key refers to.
+#[derive(Clone)]
+pub(crate) struct Referred {
+    file: Arc<File>,
+    pub(crate) range: Range<u64>,
+}
+
+impl Referred {
+    /// URL of the file.
+    pub(crate) fn url(&self) -> &str {
+        self.file.url()
+    }
+}
+
 /// The objects that references stand for.
-struct References {
+pub(crate) struct References {
     display: String,
     index: Index,
     /// A digest of the document: the version of what is in it.
@@ -183,6 +197,30 @@ impl References {
         });
         let (display, version) = (location.display.clone(), format!("{hash:016x}"));
         References { display, index, version }
+    }
+
+    /// The part of a file that a key refers to; `None` for a whole file, for bytes in the document, and for no reference.
+    pub(crate) async fn part(
+        &self,
+        key: &str,
+    ) -> std::result::Result<Option<Referred>, SourceError> {
+        Ok(match self.index.find(key).await? {
+            Some(Reference::Part { file, range: Some(range) }) => Some(Referred { file, range }),
+            _ => None,
+        })
+    }
+
+    /// Reads a stretch of the file in which a part is, with the description of the file.
+    pub(crate) async fn stretch(
+        &self,
+        part: &Referred,
+        range: &Range<u64>,
+        options: GetOptions,
+    ) -> Result<(Bytes, ObjectMeta)> {
+        let shown = || format!("a stretch of references of `{}`", self.display);
+        let got = part.file.get(Some(range), options, shown).await?;
+        let meta = self.meta(&Path::default(), got.size, Some(got.of));
+        Ok((got.bytes, meta))
     }
 
     fn missing(&self, location: &Path) -> Error {

@@ -9,6 +9,7 @@ mod gcs;
 mod hops;
 mod listing;
 mod local;
+mod referred;
 mod region;
 mod s3;
 mod within;
@@ -25,6 +26,7 @@ use crate::manifest::{Manifest, ManifestRef, Seal};
 use crate::source::dataset_cache::{self, Seen, Version};
 use crate::source::error::SourceError;
 use crate::source::fence::Fenced;
+use crate::source::references::References;
 use crate::source::versions::{self, ABSENT, Versions};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -74,6 +76,8 @@ pub(crate) struct Store {
     has_suffixes: bool,
     /// True if the first read of a part of an object takes another request, for the header of a member of an archive.
     has_headers: bool,
+    /// The references that its objects are.
+    references: Option<Arc<References>>,
 }
 
 #[derive(Clone)]
@@ -209,7 +213,7 @@ impl Store {
     /// The objects of `client` as a store with the bounds of this one.
     pub(crate) fn over(&self, client: Arc<dyn ObjectStore>) -> Store {
         let kind = StoreRoot::Object { client, prefix: String::new() };
-        Store { kind, fence: None, ..self.clone() }
+        Store { kind, fence: None, references: None, ..self.clone() }
     }
 
     pub(crate) fn seen(&self) -> Option<&Arc<Seen>> {

@@ -49,6 +49,25 @@ fn an_operand_larger_than_the_quota_fails_before_anything_runs() {
 }
 
 #[test]
+fn fetches_ahead_are_bounded_by_their_bytes() {
+    let mut toy = Toy::default();
+    let load = toy.load(32, 10);
+    toy.stages[load as usize].scratch = 100 << 20;
+    let sum = toy.stage(1, 10, Box::new(move |_| (0..32).map(|n| (load, n)).collect()));
+    toy.results = vec![out(sum, 0)];
+    let plan = toy.count();
+    let (b, sink) = (bench(2, 64 << 30), Arc::new(Collect::default()));
+    let runner = Arc::new(ToyRunner { fetch: Some(Arc::new(|_| Ok(()))), ..ToyRunner::new(&plan) });
+    let outcome = b.run(&plan, runner, &sink);
+    outcome.result.unwrap();
+    check(&plan, &sink);
+    // Six loads are more than 512 MiB; the limit would hold all 32.
+    let peak = outcome.stats.peak_bytes;
+    assert!((500 << 20..700 << 20).contains(&peak), "{peak}");
+    b.is_empty();
+}
+
+#[test]
 fn a_shared_load_is_dropped_and_read_again() {
     // Two passes over 64 loads, one after the other, with room for few of them.
     let mut toy = Toy::default();

@@ -12,7 +12,9 @@
 pub(super) mod lines;
 
 use super::Chunked;
+use crate::formats::filters::give_back;
 use crate::source::boxes::{copy_box, fill_box, walk};
+use crate::source::cut::{Cut, CutsOf};
 use crate::source::error::SourceError;
 use crate::source::meta::show;
 use crate::source::reader::{ArrayReader, Fetched};
@@ -314,14 +316,19 @@ impl Chunked {
     ) -> Result<(), SourceError> {
         let bytes = self.opened(reader, at, bytes)?;
         if let Some(cuts) = self.cuts.as_ref().filter(|_| self.is_cut(reader, at, goal)) {
-            if let Some(cells) = cuts.take(at) {
-                self.copy(reader, &cells, goal);
-                return Ok(());
-            }
-            let cells = self.decode_all(reader, at, (bytes, skipped))?;
-            self.copy(reader, &cells, goal);
-            cuts.keep(at, cells);
-            return Ok(());
+            return match cuts.take(at) {
+                Some(cut) => {
+                    self.put_cut(reader, &cut, goal)?;
+                    cuts.reuse(cut.bytes);
+                    Ok(())
+                }
+                None => {
+                    let cut = self.cut(reader, at, (bytes, skipped), cuts)?;
+                    self.put_cut(reader, &cut, goal)?;
+                    cuts.keep(at, cut);
+                    Ok(())
+                }
+            };
         }
         if self.meta.is_in_memory_order() && self.put_plain(reader, at, (bytes, skipped), goal)? {
             return Ok(());
@@ -338,20 +345,50 @@ impl Chunked {
         !self.meta.codecs.is_in_parts() && !(0..unit.len()).all(whole)
     }
 
-    fn decode_all(
+    /// Decodes a chunk of which other regions have parts, too, as far as it is decoded as a whole.
+    fn cut(
         &self,
         reader: &ArrayReader,
         at: &Dims,
-        bytes: Encoded<'_>,
-    ) -> Result<Vec<u8>, SourceError> {
+        (bytes, skipped): Encoded<'_>,
+        cuts: &CutsOf,
+    ) -> Result<Cut, SourceError> {
         if self.meta.is_in_memory_order() {
-            let all = self.meta.unit_bytes() as usize;
-            let mut cells = vec![0; all];
-            if self.decode_rows(reader, at, bytes, 0..all, &mut cells)? {
-                return Ok(cells);
+            if let Some(filters) = self.meta.codecs.filters() {
+                let shuffled = filters.shuffled(bytes, skipped);
+                let shuffled = shuffled.map_err(|reason| self.damaged(reader, at, reason))?;
+                if let Some((shuffled, item)) = shuffled {
+                    // In place of the memory that the chunk takes along.
+                    give_back(Cow::Owned(cuts.room()));
+                    return Ok(Cut { bytes: shuffled.into_owned(), item: Some(item) });
+                }
+            }
+            let (all, mut cells) = (self.meta.unit_bytes() as usize, cuts.room());
+            cells.resize(all, 0);
+            if self.decode_rows(reader, at, (bytes, skipped), 0..all, &mut cells)? {
+                return Ok(Cut { bytes: cells, item: None });
             }
         }
-        Ok(self.decode_unit(reader, at, bytes)?.into_owned())
+        let cells = self.decode_unit(reader, at, (bytes, skipped))?.into_owned();
+        Ok(Cut { bytes: cells, item: None })
+    }
+
+    /// Puts the wanted part of such a chunk into its goal.
+    fn put_cut(
+        &self,
+        reader: &ArrayReader,
+        cut: &Cut,
+        goal: &mut Goal<'_>,
+    ) -> Result<(), SourceError> {
+        let (Some(item), Some(filters)) = (cut.item, self.meta.codecs.filters()) else {
+            self.copy(reader, &cut.bytes, goal);
+            return Ok(());
+        };
+        let join = |part, out: &mut [u8]| Ok(filters.join(&cut.bytes, item, part, out));
+        match self.put_by(reader, goal, join)? {
+            true => Ok(()),
+            false => Err(reader.internal("a chunk was not put together")),
+        }
     }
 
     /// As [`Chunked::put`], for cells that a decoded chunk holds in memory order; false if the codecs need
@@ -363,25 +400,34 @@ impl Chunked {
         bytes: Encoded<'_>,
         goal: &mut Goal<'_>,
     ) -> Result<bool, SourceError> {
+        self.put_by(reader, goal, |part, out| self.decode_rows(reader, at, bytes, part, out))
+    }
+
+    /// Puts the wanted cells of a chunk into its goal. `decode` writes a range of the bytes of its cells, or returns false
+    /// if it cannot write this range alone; false if it cannot write all of them, either.
+    fn put_by(
+        &self,
+        reader: &ArrayReader,
+        goal: &mut Goal<'_>,
+        mut decode: impl FnMut(Range<usize>, &mut [u8]) -> Result<bool, SourceError>,
+    ) -> Result<bool, SourceError> {
         let all = self.meta.unit_bytes() as usize;
-        if let Some((wanted, place)) = self.in_place(goal) {
-            let out = &mut goal.out[place];
-            if self.decode_rows(reader, at, bytes, wanted, out)? {
-                return Ok(true);
-            }
+        if let Some((wanted, place)) = self.in_place(goal)
+            && decode(wanted, &mut goal.out[place])?
+        {
+            return Ok(true);
         }
         UNIT.with_borrow_mut(|kept| {
             let room = at_least(kept, all);
             let mut decoded = true;
             for wanted in self.wanted(goal) {
-                decoded &=
-                    self.decode_rows(reader, at, bytes, wanted.clone(), &mut room[wanted])?;
+                decoded &= decode(wanted.clone(), &mut room[wanted])?;
                 if !decoded {
                     break;
                 }
             }
             if !decoded {
-                decoded = self.decode_rows(reader, at, bytes, 0..all, room)?;
+                decoded = decode(0..all, room)?;
             }
             if decoded {
                 self.copy(reader, room, goal);
@@ -402,7 +448,7 @@ impl Chunked {
     ) -> Result<bool, SourceError> {
         let damaged = |reason| self.damaged(reader, at, reason);
         if wanted != (0..self.meta.unit_bytes() as usize) {
-            return self.meta.codecs.decode_part(bytes, wanted, out).map_err(damaged);
+            return self.meta.codecs.decode_part(bytes, skipped, wanted, out).map_err(damaged);
         }
         match self.meta.codecs.decode_to(bytes, skipped, out).map_err(damaged)? {
             None => Ok(false),

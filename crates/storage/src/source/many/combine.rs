@@ -1,5 +1,6 @@
 //! Datasets of several files become one: xarray's `combine_by_coords` and `combine_nested`.
 
+use super::grid::grid;
 use super::index::{Index, order_of, turn};
 use super::kind::Kind;
 use super::labels::{
@@ -18,13 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tessera_planner::catalog::{Coord, Dataset, SourceRef, Variable};
 use tessera_planner::dtype::DType;
-use tessera_planner::grid::{AxisGrid, Grid};
-use tessera_planner::region::Dims;
+use tessera_planner::grid::Grid;
 use tessera_planner::scalar::Scalar;
-
-/// Chunks of the joined array that do not end where those of its parts do are this many chunks long, so that few of
-/// them are read twice.
-const UNALIGNED: u64 = 4;
 
 /// One file.
 pub(super) struct Part {
@@ -508,11 +504,12 @@ impl Job<'_> {
         } else {
             shape[axis] = start;
         }
+        let is_flat = cells.iter().all(JoinedPart::is_flat);
         let source = SourceRef {
             url: self.url.to_string(),
             path: first.name.to_string(),
             dtype,
-            grid: grid(&shape, axis, is_new, &grids),
+            grid: grid((&shape, dtype.size()), (axis, is_new), &grids, is_flat),
             shape,
             nullable: false,
             version: version(all),
@@ -555,29 +552,4 @@ fn version(all: &[Option<Variable>]) -> Option<String> {
         }
     }
     Some(format!("{hash:016x}"))
-}
-
-/// The logical grid of joined arrays: their own chunks, if these are the same and end where the parts do.
-fn grid(shape: &Dims, axis: usize, is_new: bool, grids: &[&Grid]) -> Grid {
-    let mut chunk: Dims = shape.clone();
-    let own = |a: usize| if is_new && a > axis { a - 1 } else { a };
-    for a in 0..shape.len() {
-        if is_new && a == axis {
-            chunk[a] = 1;
-            continue;
-        }
-        let chunks = grids.iter().map(|g| g.axes[own(a)].chunk);
-        chunk[a] = chunks.max().unwrap_or(1).max(1);
-    }
-    if !is_new {
-        let unit = chunk[axis];
-        let (_, all_but_last) = grids.split_last().unwrap_or((&grids[0], &[]));
-        let is_aligned = grids.iter().all(|g| g.axes[axis].chunk == unit)
-            && all_but_last.iter().all(|g| g.axes[axis].len.is_multiple_of(unit));
-        if !is_aligned {
-            chunk[axis] = unit.saturating_mul(UNALIGNED);
-        }
-    }
-    let axes = shape.iter().zip(&chunk).map(|(&n, &c)| AxisGrid::regular(n, c));
-    Grid { axes: axes.collect() }
 }

@@ -73,6 +73,14 @@ impl File {
         })
     }
 
+    /// URL of the file.
+    pub(super) fn url(&self) -> &str {
+        match self {
+            File::Local(store) => store.root(),
+            File::Object { url, .. } => url,
+        }
+    }
+
     /// Reads a part of the file; `shown` is the reference, for messages.
     pub(super) async fn get(
         &self,

@@ -163,6 +163,59 @@ fn only_tables_of_touched_chunks_are_fetched() {
     assert_eq!(again(&stores), 1);
 }
 
+/// A document with an array of 12 bytes in chunks of two.
+fn bytes_in(parts: serde_json::Value) -> String {
+    let array = serde_json::json!({
+        "zarr_format": 2, "shape": [12], "chunks": [2], "dtype": "|u1", "compressor": null,
+        "filters": null, "fill_value": 0, "order": "C"
+    });
+    let mut document = serde_json::json!({".zgroup": {"zarr_format": 2}, "v/.zarray": array});
+    let refs = document.as_object_mut().unwrap();
+    refs.extend(parts.as_object().unwrap().clone());
+    document.to_string()
+}
+
+#[test]
+fn neighbours_in_a_file_are_read_with_one_request() {
+    let (web, stores) = (Web::start(Manners::default()), stores());
+    let bytes: Vec<u8> = (0..300_000u32).map(|i| (i % 251) as u8).collect();
+    web.put("parts.bin", &bytes);
+    web.put("other.bin", &bytes[..100]);
+    let document = bytes_in(serde_json::json!({
+        "v/0": ["parts.bin", 10, 2],
+        "v/1": ["parts.bin", 12, 2],
+        "v/2": ["parts.bin", 200_000, 2],
+        "v/3": ["other.bin", 50, 2],
+        "v/5": ["parts.bin", 7, 2],
+    }));
+    web.put("refs.json", document.as_bytes());
+    let opened = opened(&web.url("refs.json"), &[], &stores);
+    let v = reader(&opened, "v");
+    web.server.take_seen();
+    // 200,000 is 204 more than a multiple of 251.
+    assert_eq!(cells(v), [10, 11, 12, 13, 204, 205, 50, 51, 0, 0, 7, 8]);
+    let seen = web.server.take_seen();
+    let of = |name: &str| seen.iter().filter(|s| s.contains(name)).count();
+    assert_eq!((seen.len(), of("parts.bin"), of("other.bin")), (3, 2, 1), "{seen:?}");
+    // A chunk alone.
+    assert_eq!(run(v.read(&Region::at(&[2], &[2]))).unwrap(), [12, 13]);
+    assert_eq!(web.server.take_seen().len(), 1);
+}
+
+#[test]
+fn a_neighbour_that_the_file_lacks_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name).display().to_string();
+    std::fs::write(at("parts.bin"), [7; 13]).unwrap();
+    let parts = serde_json::json!({"v/0": ["parts.bin", 10, 2], "v/1": ["parts.bin", 12, 2]});
+    std::fs::write(at("refs.json"), bytes_in(parts)).unwrap();
+    let opened = opened(&at("refs.json"), &[], &stores());
+    let v = reader(&opened, "v");
+    assert_eq!(run(v.read(&Region::at(&[0], &[2]))).unwrap(), [7, 7]);
+    let e = run(v.read(&Region::at(&[0], &[4]))).unwrap_err().to_string();
+    assert!(e.contains("the reference `v/1`") && e.contains("the file has 13"), "{e}");
+}
+
 /// A copy of the odd tables on which the test works.
 fn copied() -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();

@@ -237,6 +237,7 @@ impl Stores {
             manifest: None,
             has_suffixes,
             has_headers: false,
+            references: None,
         })
     }
 

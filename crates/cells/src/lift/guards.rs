@@ -16,9 +16,10 @@
 //! | arguments of an aggregate with FILTER | its FILTER |
 //! | an equality of two relations, which may be a key | the parts before it that have columns of the same side alone |
 //!
-//! [`rewrite`] runs before DataFusion's optimiser, in the order of the text. [`settled`] runs after it: the conditions of
-//! subqueries and those around them are one now, `CASE` of Booleans is AND and OR, and joins have keys. There the parts
-//! that cannot fail come first. A subquery, a random number and a column of an outer query are no guards.
+//! [`rewrite`] runs before DataFusion's optimiser, in the order of the text. [`merged`] runs where a condition meets that
+//! of a subquery, which comes first. [`settled`] runs after the optimiser: `CASE` of Booleans is AND and OR, and joins
+//! have keys. There the parts that cannot fail come first. A subquery, a random number and a column of an outer query are
+//! no guards.
 
 mod fallible;
 mod function;
@@ -62,8 +63,19 @@ pub(crate) fn settled(plan: LogicalPlan) -> Result<LogicalPlan> {
     of_plan(plan, true)
 }
 
+/// Guards the condition of a filter that was several upon each other: what the lower ones exclude fails in no other.
+pub(super) fn merged(filter: Filter) -> Result<Filter> {
+    let Filter { predicate, input, .. } = filter;
+    let schema = input.schema().clone();
+    let guards = Guards::new(&schema, false);
+    let predicate = match guards.fails(&predicate)? {
+        true => guards.visit(predicate, &[], Counts::True)?,
+        false => predicate,
+    };
+    Ok(Filter::new(predicate, input))
+}
+
 fn of_plan(plan: LogicalPlan, is_settled: bool) -> Result<LogicalPlan> {
-    let function = Arc::new(function());
     plan.map_all_up(|node| {
         super::go_on()?;
         // The filters of a scan leave out what it need not read. They stand above it, too.
@@ -71,12 +83,11 @@ fn of_plan(plan: LogicalPlan, is_settled: bool) -> Result<LogicalPlan> {
             return Ok(Transformed::no(node));
         }
         let schema = merge_schema(&node.inputs());
-        if !has_fallible(&node, &schema)? {
-            return Ok(Transformed::no(node));
+        let guards = Guards::new(&schema, is_settled);
+        match guards.any_fails(&node)? {
+            true => guards.of_node(node).map(Transformed::yes),
+            false => Ok(Transformed::no(node)),
         }
-        let left = Cell::new(PARTS_MAX);
-        let guards = Guards { schema: &schema, function: &function, is_settled, left };
-        guards.of_node(node).map(Transformed::yes)
     })
     .map(|t| t.data)
 }
@@ -101,15 +112,6 @@ fn is_guard(expr: &Expr) -> bool {
     }
 }
 
-fn has_fallible(node: &LogicalPlan, schema: &DFSchema) -> Result<bool> {
-    let mut found = false;
-    node.each_expr(|expr| {
-        found = found || expr.any(|e| Ok(may_fail(e, schema)))?;
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    })?;
-    Ok(found)
-}
-
 /// Which rows count for an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Counts {
@@ -121,13 +123,27 @@ enum Counts {
 
 struct Guards<'a> {
     schema: &'a DFSchema,
-    function: &'a Arc<ScalarUDF>,
+    function: Arc<ScalarUDF>,
     is_settled: bool,
     /// Parts that guards may still have.
     left: Cell<usize>,
 }
 
-impl Guards<'_> {
+impl<'a> Guards<'a> {
+    fn new(schema: &'a DFSchema, is_settled: bool) -> Self {
+        Guards { schema, function: Arc::new(function()), is_settled, left: Cell::new(PARTS_MAX) }
+    }
+
+    /// True if an expression of the node may fail.
+    fn any_fails(&self, node: &LogicalPlan) -> Result<bool> {
+        let mut found = false;
+        node.each_expr(|expr| {
+            found = found || self.fails(expr)?;
+            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+        })?;
+        Ok(found)
+    }
+
     fn of_node(&self, node: LogicalPlan) -> Result<LogicalPlan> {
         match node {
             LogicalPlan::Filter(Filter { predicate, input, .. }) => {

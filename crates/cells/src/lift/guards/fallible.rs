@@ -182,7 +182,7 @@ fn is_safe_call(call: &ScalarFunction, expr: &Expr, schema: &DFSchema) -> bool {
             && call.args.iter().filter(|argument| !is_constant(argument)).count() == 1
         || name.starts_with("tessera_decimal_") && is_safe_number(expr, schema)
         || DIVIDE.contains(&name) && (is_float() || call.args.last().is_some_and(is_positive))
-        || is_elementwise(name) && is_float()
+        || is_elementwise(name) && !DIVIDE.contains(&name)
 }
 
 /// True for a cast that fails for no value.

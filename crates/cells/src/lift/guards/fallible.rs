@@ -13,7 +13,7 @@ use super::function::NAME;
 use crate::walk::Walk;
 
 /// Functions that fail for no values, whatever their arguments are.
-const SAFE: [&str; 67] = [
+const SAFE: [&str; 72] = [
     NAME,
     "array_length",
     "ascii",
@@ -71,20 +71,25 @@ const SAFE: [&str; 67] = [
     "tessera_always",
     "tessera_concat",
     "tessera_each",
+    "tessera_in_calendar",
     "tessera_join_key",
     "tessera_join_key_32",
     "tessera_length",
     "tessera_like",
+    "tessera_like_pattern",
     "tessera_maybe",
     "tessera_opaque",
+    "tessera_order",
     "tessera_rank",
     "tessera_shift_left",
     "tessera_shift_right",
+    "tessera_time_text",
+    "tessera_uuid_text",
     "upper",
 ];
 
 /// Functions that fail for no values of one argument if the others are constant, or fail for all.
-const SAFE_BESIDE_CONSTANTS: [&str; 9] = [
+const SAFE_BESIDE_CONSTANTS: [&str; 12] = [
     "date_trunc",
     "left",
     "regexp_like",
@@ -93,6 +98,9 @@ const SAFE_BESIDE_CONSTANTS: [&str; 9] = [
     "round",
     "split_part",
     "substr",
+    "tessera_at_time_zone",
+    "tessera_time_minus",
+    "tessera_time_plus",
     "trunc",
 ];
 
@@ -146,7 +154,7 @@ fn of_operator(e: &BinaryExpr, expr: &Expr, schema: &DFSchema) -> bool {
         And | Or | Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom => false,
         LikeMatch | ILikeMatch | NotLikeMatch | NotILikeMatch | StringConcat => false,
         BitwiseAnd | BitwiseOr | BitwiseXor | BitwiseShiftLeft | BitwiseShiftRight => false,
-        Plus | Minus | Multiply => !is_safe_number(expr, schema),
+        Plus | Minus | Multiply => !is_safe_number(expr, schema) && !is_moved_time(e, schema),
         Divide | IntegerDivide | Modulo => {
             let is_float = |side: &Expr| side.get_type(schema).is_ok_and(|of| of.is_floating());
             !(is_float(&e.left) && is_float(&e.right)) && !is_positive(&e.right)
@@ -162,6 +170,15 @@ fn is_safe_number(expr: &Expr, schema: &DFSchema) -> bool {
         DataType::Decimal128(precision, _) => precision < DECIMAL128_MAX_PRECISION,
         kind => kind.is_integer() || kind.is_floating(),
     })
+}
+
+/// True for a time and an interval that is written out.
+fn is_moved_time(e: &BinaryExpr, schema: &DFSchema) -> bool {
+    let is_time = |side: &Expr| {
+        let kind = side.get_type(schema);
+        kind.is_ok_and(|kind| matches!(kind, DataType::Timestamp(..) | DataType::Date32))
+    };
+    is_time(&e.left) && is_constant(&e.right) || is_time(&e.right) && is_constant(&e.left)
 }
 
 /// True for a positive number that is written out: no division by it fails.

@@ -201,6 +201,9 @@ impl<'a> Guards<'a> {
                 Ok(Expr::Alias(alias))
             }
             Expr::Case(case) if case.expr.is_none() => self.of_case(case, guards),
+            Expr::ScalarFunction(call) if call.func.name() == function::NAME => {
+                self.of_guarded(call, guards)
+            }
             Expr::AggregateFunction(call) => {
                 self.of_aggregate(call, guards).map(Expr::AggregateFunction)
             }
@@ -332,6 +335,17 @@ impl<'a> Guards<'a> {
             }
         }
         Ok((Some(Box::new(filter)), known))
+    }
+
+    /// `tessera_where(…)`: its guards that are among these are guarded themselves.
+    fn of_guarded(&self, mut call: ScalarFunction, guards: &[Expr]) -> Result<Expr> {
+        let known: HashSet<&Expr> = guards.iter().collect();
+        for (at, part) in call.args.iter_mut().enumerate() {
+            if at == 0 || !known.contains(&*part) {
+                *part = self.visit(std::mem::take(part), guards, Counts::Each)?;
+            }
+        }
+        Ok(Expr::ScalarFunction(call))
     }
 
     /// An expression that fails for no row that the guards exclude.

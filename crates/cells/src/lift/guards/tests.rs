@@ -156,6 +156,20 @@ async fn plans_without_such_expressions_stay_as_they_are() {
 }
 
 #[tokio::test]
+async fn a_plan_is_guarded_once() {
+    let context = context();
+    for sql in [
+        format!("SELECT id FROM t WHERE {NUMBER} AND s::int <> 3 AND 12 / (s::int - 3) > 1"),
+        format!("SELECT {NUMBER} AND s::int <> 3 AND 12 / (s::int - 3) > 1 FROM t"),
+        format!("SELECT sum(s::int) FILTER (WHERE {NUMBER}) FROM t"),
+    ] {
+        let once = rewrite(analysed(&context, &sql).await).unwrap();
+        assert_eq!(rewrite(once.clone()).unwrap(), once, "{sql}");
+        assert!(once.to_string().contains(function::NAME), "{once}");
+    }
+}
+
+#[tokio::test]
 async fn keys_of_joins_stay_keys() {
     let context = context();
     let sql =

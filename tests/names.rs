@@ -228,6 +228,7 @@ fn errors_while_rows_are_computed_underline_the_only_expression_that_can_have_th
         ("n, CAST(s AS int) + 1 AS x", "cannot convert 'y' to int", Some("s")),
         ("s::double AS x, try_cast(u AS double) AS y", "cannot convert 'y' to double", Some("s")),
         ("n::tinyint AS x, n::bigint AS y", "300 is out of range of tinyint", Some("n")),
+        ("s::int AS x, s::int + 1 AS y", "cannot convert 'y' to int", Some("s")),
         ("s::int AS x, u::int AS y", "to int", None),
     ] {
         let sql = format!("SELECT {query} {texts}");

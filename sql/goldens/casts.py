@@ -1,4 +1,6 @@
-"""sql/cells/casts: casts beside what they convert, expected from DuckDB."""
+"""sql/cells/casts and sql/cells/guards: casts beside what they convert, and casts that conditions guard, expected from DuckDB."""
+
+import re
 
 import duckdb
 
@@ -67,3 +69,76 @@ same("SELECT DISTINCT t::date AS d FROM b ORDER BY CAST(t AS date) DESC")
 same("SELECT DISTINCT s::int AS i, t::date AS d FROM b ORDER BY t::date DESC, (s::int) NULLS FIRST")
 same("SELECT DISTINCT id % 2 FROM b ORDER BY id % 2 DESC")
 same("SELECT * FROM (SELECT DISTINCT t::date FROM b ORDER BY t::date LIMIT 1) q")
+
+# Texts of several kinds in one column: `k` says which. The file has three groups of 20 rows.
+NOTES = "'tests/data/tables/notes.parquet'"
+GAPS = "'tests/data/tables/gaps.csv'"
+MIXED = "CREATE VIEW m AS SELECT * FROM (VALUES (1, 'n', '10', 2), (2, 't', 'x', 0), (3, 'd', '2020-02-29', NULL), (4, NULL, NULL, 0), (5, 'n', '3', 5), (6, 'n', '7', 0)) v(id, k, s, z)"
+con.execute(MIXED)
+g = Script("cells/guards", "What a condition excludes does not fail. Expected values from DuckDB.", 1e-12, setup=[ERA5, MIXED])
+N = "s ~ '^[0-9]+$'"
+
+
+def guarded(sql, duck=None):
+    """A query whose casts fail for rows that a condition excludes. DuckDB evaluates some of these, so its casts yield NULL there."""
+    duck = re.sub(r"([\w.]+)::(int|date)\b", r"TRY_CAST(\1 AS \2)", duck or sql)
+    duck = duck.replace("all_varchar => true", "all_varchar = true, nullstr = ''")
+    rows = con.execute(duck).fetchall()
+    assert rows, sql
+    g.rows(sql, rows)
+
+
+g.note("AND and OR.")
+guarded(f"SELECT id, s FROM m WHERE {N} AND s::int > 5 ORDER BY id")
+guarded("SELECT id FROM m WHERE k = 'n' AND s::int > 5 ORDER BY id")
+guarded("SELECT id FROM m WHERE k = 'n' AND s::int > 5 AND s::int < 9 OR k = 'd' AND s::date > '2020-01-01'::date ORDER BY id")
+guarded(f"SELECT id FROM m WHERE NOT ({N}) OR s IS NULL OR s::int > 5 ORDER BY id")
+guarded("SELECT id FROM m WHERE NOT (k <> 'n' OR s::int < 5) ORDER BY id")
+guarded("SELECT id FROM m WHERE z <> 0 AND 10 // z > 2 ORDER BY id")
+guarded("SELECT id FROM m WHERE z = 0 OR 10 // z > 2 ORDER BY id", "SELECT id FROM m WHERE z = 0 OR 10 // nullif(z, 0) > 2 ORDER BY id")
+guarded("SELECT id FROM m WHERE k = 'n' AND s::int <> 3 AND 12 // (s::int - 3) > 1 ORDER BY id")
+guarded(f"SELECT id FROM m WHERE {N} AND s::int IN (3, 7) AND id BETWEEN 2 AND 9 ORDER BY id")
+guarded(f"SELECT count(*) AS n FROM m WHERE {N} AND s::int > (SELECT min(z) + 5 FROM m)")
+
+g.note("Values: a NULL before AND excludes nothing, because `NULL AND false` is false.")
+guarded(f"SELECT id, {N} AND s::int > 5 AS a, NOT {N} OR s::int > 5 AS b FROM m ORDER BY id")
+guarded("SELECT id, z <> 0 AND 10 // z > 2 AS a FROM m ORDER BY id", "SELECT id, z <> 0 AND 10 // nullif(z, 0) > 2 AS a FROM m ORDER BY id")
+guarded(f"SELECT id, CASE WHEN {N} THEN s::int > 5 END AS a, CASE WHEN k = 'd' THEN s::date END AS b, CASE WHEN k = 'n' AND s::int > 5 THEN 'large' WHEN k = 'n' THEN 'small' ELSE k END AS c FROM m ORDER BY id")
+guarded("SELECT id, CASE WHEN k <> 'n' OR k IS NULL THEN false ELSE s::int > 5 END AS a FROM m ORDER BY id")
+guarded(f"SELECT {N} AND s::int > 5 AS a, count(*) AS n FROM m GROUP BY a ORDER BY a")
+
+g.note("Conditions of subqueries come before those around them.")
+guarded(f"WITH d AS (SELECT * FROM m WHERE {N}) SELECT s::int AS i FROM d WHERE s::int > 5 ORDER BY i")
+guarded(f"WITH d AS (SELECT id, s::int AS n FROM m WHERE {N}) SELECT n FROM d WHERE n > 5 AND id > 1")
+guarded("SELECT id FROM (SELECT * FROM (SELECT * FROM m WHERE k = 'n') a WHERE s::int <> 3) b WHERE 12 // (s::int - 3) > 1 ORDER BY id")
+guarded("SELECT d.id, m.id AS j FROM (SELECT * FROM m WHERE k = 'n') d JOIN m ON d.s::int = m.id ORDER BY d.id")
+
+g.note("HAVING, FILTER and ON.")
+guarded(f"SELECT s, count(*) AS n FROM m GROUP BY s HAVING {N} AND s::int > 5 ORDER BY s")
+guarded("SELECT z, min(s) AS a FROM m GROUP BY z HAVING z <> 0 AND 10 // z > 2")
+guarded(f"SELECT count(*) FILTER (WHERE {N} AND s::int > 5) AS n, sum(s::int) FILTER (WHERE {N}) AS a, max(s::date) FILTER (WHERE k = 'd') AS b FROM m")
+guarded("SELECT id % 2 AS g, sum(s::int) FILTER (WHERE k = 'n') AS a FROM m GROUP BY g ORDER BY g")
+guarded("SELECT id, sum(s::int) FILTER (WHERE k = 'n') OVER (ORDER BY id) AS a FROM m ORDER BY id")
+for join in ("JOIN", "LEFT JOIN", "FULL JOIN"):
+    guarded(f"SELECT a.id, b.id AS j FROM m a {join} m b ON a.k = 'n' AND a.s::int = b.id ORDER BY a.id NULLS LAST, b.id")
+guarded("SELECT a.id, b.id AS j FROM m a LEFT JOIN m b ON a.k = b.k AND b.k = 'n' AND a.s::int > b.s::int ORDER BY a.id, b.id")
+guarded("SELECT a.id FROM m a, m b WHERE a.k = 'n' AND a.s::int = b.id ORDER BY a.id")
+guarded("SELECT a.id FROM m a JOIN (VALUES (1, 'y'), (2, 'n'), (6, 'y')) u(i, t) ON a.id = u.i WHERE u.t = 'y' AND a.s::int > 5 ORDER BY a.id")
+
+g.note("Files.")
+guarded(f"SELECT id, s FROM {NOTES} WHERE k = 'n' AND s::int > 50 ORDER BY id")
+guarded(f"SELECT id, s FROM {NOTES} WHERE id > 10 AND k = 'd' AND s::date < '2020-03-15'::date ORDER BY id")
+guarded(f"SELECT k, count(*) AS n, sum(s::int) FILTER (WHERE k = 'n') AS a FROM {NOTES} GROUP BY k ORDER BY k")
+guarded(f"SELECT count(*) AS n FROM (SELECT * FROM {NOTES} WHERE k = 'n') q WHERE s::int % 7 = 0")
+guarded(f"SELECT p.id, q.id AS j FROM {NOTES} p JOIN {NOTES} q ON p.k = 'n' AND p.s::int = q.id WHERE q.k = 'd' ORDER BY p.id")
+guarded(f"SELECT a FROM read_csv({GAPS}, all_varchar => true) WHERE a <> 'NA' AND a::int > 1")
+
+g.note("Labels and values of cells.")
+guarded("SELECT lat, count(*) AS n FROM era5 WHERE lat <> 60 AND 100 // (lat::bigint - 60) > 5 GROUP BY lat ORDER BY lat")
+guarded("SELECT count(*) AS n FROM era5 WHERE t2m > 280 AND lat <> 60 AND 100 // (lat::bigint - 60) < 0")
+
+g.note("What no condition excludes fails.")
+g.error("SELECT id FROM m WHERE id > 1 AND s::int > 5", "execution: cannot convert '(x|2020-02-29)' to int")
+g.error("SELECT id FROM m WHERE id > 5 OR s::int > 5", "execution: cannot convert '(x|2020-02-29)' to int")
+g.error("SELECT id > 1 AND s::int > 5 FROM m", "execution: cannot convert '(x|2020-02-29)' to int")
+g.error("SELECT id FROM m WHERE id > 1 AND 10 // z > 1", "division_by_zero")

@@ -12,14 +12,12 @@
 //! 3. `dense` takes the largest parts of the plan that have a dense form (groups, joins on labels, windows over
 //!    filters and projections) and replaces each by a scan of its rows: `time >= …` is evaluated over the labels and is
 //!    a slice, `GROUP BY lat` keeps an axis, `avg` is `Reduce(mean)`. Where the result is tensors (`[lat]`), the items of
-//!    the outermost `SELECT` are part of it. `lower` lowers arguments to IR with exactly
-//!    DataFusion's semantics, or refuses them.
+//!    the outermost `SELECT` are part of it. `lower` lowers arguments to IR with DataFusion's semantics, or refuses them.
 //! 4. `order` adds the sorts that dimension order needs; `maybe` makes subqueries without rows NULL; `nan` clears the
 //!    sign of NaN in computed rows; `membership` rewrites the forms of IN in which a NULL counts, `marks` subqueries
-//!    outside of conditions; DataFusion optimises the rest. A remaining table of cells becomes `rows`: a scan that
-//!    streams one row for each cell, sliced by the filters that were pushed into it.
-//! 5. The [`CellPlan`] holds the relational plan over named placeholders (`ScanSource`) and a [`TensorScan`] for
-//!    each.
+//!    outside of conditions; `guards` guards what can fail; DataFusion optimises the rest. A remaining table of cells
+//!    becomes `rows`: a scan that streams one row for each cell, sliced by the filters that were pushed into it.
+//! 5. The [`CellPlan`] holds the relational plan over named placeholders (`ScanSource`) and a [`TensorScan`] for each.
 //! 6. If it fails, `error` says why in the words of this project, and `blame` finds the expression at fault.
 //!
 //! Invariant: planning reads no data. Labels and the rows of small tables are known at bind.
@@ -50,6 +48,7 @@ mod faster;
 mod float32;
 mod functions;
 mod grouping;
+pub(crate) mod guards;
 mod join_keys;
 mod kept;
 mod labelled;
@@ -367,7 +366,8 @@ impl Lift<'_> {
         let logical = order::ordered(logical, state).map_err(told)?;
         let logical = maybe::rewrite(logical).and_then(nan::rewrite);
         let logical = logical.and_then(|p| window_keys::rewrite(membership::rewrite(p, state)?));
-        let logical = logical.and_then(|plan| marks::rewrite(plan, state)).map_err(told)?;
+        let logical = logical.and_then(|p| marks::rewrite(p, state)).and_then(guards::rewrite);
+        let logical = logical.map_err(told)?;
         let logical = state.optimize(&logical).map_err(|e| match error::correlated(&logical) {
             Err(refused) if error::is_of_names(&e) => refused,
             _ => told(e),

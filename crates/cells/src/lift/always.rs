@@ -8,6 +8,8 @@ use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
+pub(super) const NAME: &str = "tessera_always";
+
 pub(crate) fn function() -> ScalarUDF {
     let signature = Signature::variadic_any(Volatility::Immutable);
     ScalarUDF::new_from_impl(Always { signature })
@@ -19,7 +21,7 @@ struct Always {
 }
 
 impl ScalarUDFImpl for Always {
-    scalar!(name "tessera_always", signature, returns DataType::Boolean);
+    scalar!(name NAME, signature, returns DataType::Boolean);
 
     fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
         Ok(ColumnarValue::Scalar(ScalarValue::Boolean(Some(true))))

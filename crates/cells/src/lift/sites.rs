@@ -18,7 +18,7 @@ use crate::RowsErrorKind;
 use crate::error::spoken_in_casts;
 
 /// Functions that divide integers.
-const DIVIDE: [&str; 6] =
+pub(super) const DIVIDE: [&str; 6] =
     [FLOOR_DIVIDE, "floor_divide", "fmod", "mod", "remainder", "trunc_divide"];
 
 /// The expressions of a cell block that can fail while rows are computed, in the order of the text.
@@ -38,6 +38,8 @@ struct CastSite {
     is_of_text: bool,
     /// The name of its type.
     to: String,
+    /// Its operand.
+    of: String,
     /// The first column in its operand.
     place: Option<Position>,
 }
@@ -62,6 +64,7 @@ impl Sites {
                         self.casts.push(CastSite {
                             is_of_text: expr.get_type(&schema).is_ok_and(|of| is_text(&of)),
                             to: spoken_in_casts(&field.data_type().to_string()),
+                            of: expr.to_string(),
                             place: position_of(expr),
                         });
                     }
@@ -71,10 +74,16 @@ impl Sites {
         });
     }
 
-    /// The position of the only expression that can have the error with that message.
+    /// The position of the only expression that can have the error with that message; of several casts of one value, that
+    /// of the first.
     pub fn position(&self, message: &str) -> Option<Position> {
-        let casts = |is_meant: &dyn Fn(&CastSite) -> bool| {
-            self.casts.iter().filter(|cast| is_meant(cast)).map(|cast| cast.place).collect()
+        let casts = |is_meant: &dyn Fn(&CastSite) -> bool| -> Vec<Option<Position>> {
+            let casts: Vec<_> = self.casts.iter().filter(|cast| is_meant(cast)).collect();
+            let places = casts.iter().map(|cast| cast.place);
+            match casts.windows(2).all(|two| two[0].of == two[1].of) {
+                true => vec![places.flatten().min_by_key(|place| (place.line, place.column))],
+                false => places.collect(),
+            }
         };
         let all: Vec<Option<Position>> = match RowsErrorKind::of(message, false) {
             RowsErrorKind::ZeroDivision => self.divisions.clone(),

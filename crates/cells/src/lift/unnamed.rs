@@ -5,7 +5,7 @@ use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::ScalarUDF;
 
 use super::functions::{TimeShift, TimeText, opaque};
-use super::{all_of, always, decimals, join_keys, like, local_time, maybe, nan, order};
+use super::{all_of, always, decimals, guards, join_keys, like, local_time, maybe, nan, order};
 
 /// The parts of such a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ fn plain(name: &str) -> Option<ScalarUDF> {
     let ours = [all, always, TimeText::default().into(), opaque(), maybe::function()];
     let moved: [ScalarUDF; 2] = [false, true].map(|is_minus| TimeShift::new(is_minus).into());
     let ours = ours.into_iter().chain(moved).chain(local_time::function(local_time::NAME));
-    let ours = ours.chain(nan::functions());
+    let ours = ours.chain(nan::functions()).chain([guards::function()]);
     let mut ours = ours.chain(join_keys::functions()).chain(decimals::functions());
     ours.find(|function| function.name() == name)
 }
@@ -97,8 +97,12 @@ mod tests {
         let like = |negated| like::of_parts("a".into(), vec!["b".into()], String::new(), negated);
         let calls = [like(false), like(true), ranked(&labels)];
         let names = ["one_nan", "one_zero", "member", "tessera_each", "tessera_length"];
-        let names =
-            names.into_iter().chain(["tessera_all", "tessera_join_key", "tessera_time_text"]);
+        let names = names.into_iter().chain([
+            "tessera_all",
+            "tessera_where",
+            "tessera_join_key",
+            "tessera_time_text",
+        ]);
         let decimals = ["add", "subtract", "multiply"].map(|op| format!("tessera_decimal_{op}"));
         let names = names
             .chain(["tessera_always", "tessera_opaque", "tessera_join_key_32", "tessera_maybe"])

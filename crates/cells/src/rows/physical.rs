@@ -10,6 +10,7 @@ use super::remote::Spreading;
 use super::rules::guarded;
 use super::splits::{SplitSize, with_splits};
 use super::stop::IsStopped;
+use crate::lift::guards::settled;
 use crate::tables::Places;
 use datafusion::error::Result;
 use datafusion::execution::{SessionState, SessionStateBuilder};
@@ -37,7 +38,7 @@ pub(super) async fn physical(
     let quota = state.config().get_extension::<Quota>();
     let logical = with_marks(logical.clone())?;
     let is_stopped = is_stopped.clone();
-    let logical = interruptible(move || is_stopped(), || state.optimize(&logical))?;
+    let logical = interruptible(move || is_stopped(), || settled(state.optimize(&logical)?))?;
     let plan = state.query_planner().create_physical_plan(&logical, state).await?;
     let plan = with_parameters(plan)?;
     let plan = with_tops(plan)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::is_kept_above;
 use crate::grown::Size;
+use crate::lift::guards;
 use crate::walk::Walk;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
 use datafusion::common::{Column, Result};
@@ -19,7 +20,7 @@ pub(super) fn pushed(
     rule: impl Fn(LogicalPlan) -> Result<Transformed<LogicalPlan>>,
 ) -> Result<Transformed<LogicalPlan>> {
     let is_merged = matches!(&*filter.input, LogicalPlan::Filter(_));
-    let filter = merged(filter);
+    let filter = if is_merged { guards::merged(merged(filter))? } else { filter };
     let mut pushed = match divided(&filter) {
         None => rule(LogicalPlan::Filter(filter))?,
         Some((None, _)) => Transformed::no(LogicalPlan::Filter(filter)),

@@ -5,9 +5,9 @@
 //!                              upper(trim(…)) of these three, and of the results one for each row
 //! ```
 //! Texts of tables repeat: a column of kinds, of places or of codes has some hundred values in millions of rows. An
-//! expression that reads one column and nothing else is evaluated for the distinct values of a batch, if it takes longer
-//! than the search for them. Where values are many, the search ends within the batch, and the next batches are evaluated
-//! as they are.
+//! expression that reads one column and nothing else is evaluated for the distinct values of a batch, if it takes
+//! longer than the search for them. Where values are many, the search ends within the batch, and the next batches go
+//! without one.
 //!
 //! Invariant: results, their types and the first error are those of the expression.
 
@@ -51,8 +51,8 @@ const TEXT_BYTES_MAX: u64 = 64 << 20;
 /// An expression that is evaluated for each distinct value of its column.
 pub(super) type PerValueExpr = Wrapped<PerValue>;
 
-/// The expression, evaluated for each distinct value of its column. It stays as it is if it reads no column or several, or
-/// depends on more than their values.
+/// The expression, evaluated for each distinct value of its column. It stays as it is if it reads no column or several,
+/// or depends on more than their values.
 ///
 /// # Errors
 /// DataFusion's.
@@ -167,9 +167,8 @@ fn longest(values: &ArrayRef) -> Result<u64> {
     Ok(max(lengths.as_primitive::<Int64Type>()).unwrap_or(0).unsigned_abs())
 }
 
-/// Decides for which batches a search for distinct values is worth its time: after one that was in vain, the next batches
-/// go without, each time for longer. Threads share it: one of them may overwrite what another has noted, which changes no
-/// result.
+/// Decides which batches are searched for distinct values: after a search in vain, the next batches go without, each
+/// time for longer. Threads share it: one of them may overwrite what another has noted, which changes no result.
 #[derive(Debug, Default)]
 struct Searches {
     /// Batches that go without.

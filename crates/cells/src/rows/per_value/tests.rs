@@ -306,6 +306,10 @@ async fn the_largest_parts_over_one_column_are_found() {
         ("SELECT CASE WHEN s ILIKE 'TW%' THEN a ELSE 0 END AS v FROM x", vec!["s@"]),
         ("SELECT to_char(d, '%Y-%m') AS v, a % 7 AS w FROM x", vec!["to_char(d"]),
         ("SELECT upper(s) || (random() > 2)::text AS v FROM x", vec!["upper(s"]),
+        (
+            "SELECT a FROM x WHERE upper(s) = 'A' OR length(s) = 12 OR replace(s, 'b', '') = 'x'",
+            vec!["upper(s", "replace(s"],
+        ),
         ("SELECT a FROM x WHERE s LIKE '%twelve' OR s LIKE 'tw%' OR t = 'a'", vec![]),
     ] {
         let plan = context.sql(sql).await.unwrap().create_physical_plan().await.unwrap();

@@ -90,8 +90,8 @@ fn read(expr: &Arc<dyn PhysicalExpr>, count: &AtomicUsize, batch: &RecordBatch) 
 #[test]
 fn each_value_of_each_type_is_evaluated_once() {
     let of = |rows| texts(rows).collect::<Vec<_>>();
-    let dates = (0..2000).map(|row| (row % 5 > 0).then_some(row % 5)).collect::<Date32Array>();
-    let numbers = (0..2000).map(|row| (row % 7 > 0).then_some(row % 7)).collect::<Int64Array>();
+    let dates = (0..2000_i32).map(|row| (row % 5 > 0).then_some(row % 5)).collect::<Date32Array>();
+    let numbers = (0..2000_i64).map(|row| (row % 7 > 0).then_some(row % 7)).collect::<Int64Array>();
     let kinds = |values: &[Option<&str>]| {
         let mut kinds = values.to_vec();
         kinds.sort_unstable();
@@ -278,9 +278,9 @@ pub(in crate::rows) fn parts(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
 #[tokio::test]
 async fn the_largest_parts_over_one_column_are_found() {
     let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
-    let numbers: Int64Array = (0..2000).map(|i| (i % 13 > 0).then_some(i)).collect();
+    let numbers: Int64Array = (0..2000_i64).map(|i| (i % 13 > 0).then_some(i)).collect();
     let other: StringArray = (0..2000).map(|i| TEXTS[i / 300]).collect();
-    let days: Date32Array = (0..2000).map(|i| Some(i % 40)).collect();
+    let days: Date32Array = (0..2000_i32).map(|i| Some(i % 40)).collect();
     let columns: [(&str, ArrayRef, bool); 4] = [
         ("a", Arc::new(numbers), true),
         ("s", Arc::new(texts(2000).collect::<StringArray>()), true),

@@ -19,8 +19,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATA = ROOT / "target" / "bench-data" / "rows"
 
-LINES = "l.parquet"
-ORDERS = "o.parquet"
+FILES = {"l": "l.parquet", "o": "o.parquet", "t": "t.parquet"}
 
 STATEMENTS = {
     "filter and sum": "SELECT sum(v * q) AS a FROM l WHERE d >= DATE '1996-01-01' AND d < DATE '1997-01-01' AND q < 24",
@@ -37,6 +36,12 @@ STATEMENTS = {
     "top 3 of each": "SELECT sum(v) AS a FROM (SELECT v, row_number() OVER (PARTITION BY g ORDER BY v DESC) AS r FROM l) x WHERE r <= 3",
     "sum over 1 M partitions": "SELECT max(x) AS a FROM (SELECT sum(v) OVER (PARTITION BY k) AS x FROM l) y",
     "moving average": "SELECT max(x) AS a FROM (SELECT avg(v) OVER (ORDER BY id ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) AS x FROM l) y",
+    "replace in 200 texts": "SELECT sum(length(replace(w, 'o', 'xyz'))) AS a, max(upper(w)) AS b FROM t",
+    "regular expression over 200 texts": "SELECT regexp_replace(w, '[0-9]+', '#') AS k, count(*) AS a FROM t GROUP BY regexp_replace(w, '[0-9]+', '#') ORDER BY k",
+    "ilike over 200 texts": "SELECT count(*) AS a FROM t WHERE w ILIKE '%FOX%9'",
+    "in over 200 texts": "SELECT count(*) AS a FROM t WHERE w IN ('quick fox 1', 'slow fox 12', 'final fox 3', 'final fox 33', 'no fox', 'slow fox 38')",
+    "numbers of 1000 texts": "SELECT sum(CAST(u AS INT)) AS a FROM t WHERE CAST(u AS INT) > 500",
+    "upper of 1 M texts": "SELECT sum(length(upper(x))) AS a FROM t",
 }
 
 
@@ -44,7 +49,7 @@ def make(rows):
     import duckdb
 
     directory = DATA / str(rows)
-    if (directory / "done").exists():
+    if (directory / "done-3").exists():
         return directory
     directory.mkdir(parents=True, exist_ok=True)
     db = duckdb.connect()
@@ -54,9 +59,11 @@ def make(rows):
         (hash(i * 3) % 50)::DOUBLE AS q, DATE '1995-01-01' + (hash(i * 5) % 2500)::INT AS d,
         'the ' || ['quick', 'special', 'slow', 'pending', 'final'][1 + (hash(i * 11) % 5)::INT] || ' foxes '
         || ['deliver', 'requests', 'packages', 'accounts'][1 + (hash(i * 13) % 4)::INT] || ' near ' || (hash(i * 17) % 100000) AS s
-        FROM range({rows}) t(i)) TO '{directory / LINES}' (ROW_GROUP_SIZE 200000)""")
-    db.execute(f"COPY (SELECT i::INT AS k, (hash(i) % 1000)::INT AS c, random() AS w FROM range({keys}) t(i)) TO '{directory / ORDERS}'")
-    (directory / "done").touch()
+        FROM range({rows}) t(i)) TO '{directory / FILES['l']}' (ROW_GROUP_SIZE 200000)""")
+    db.execute(f"COPY (SELECT i::INT AS k, (hash(i) % 1000)::INT AS c, random() AS w FROM range({keys}) t(i)) TO '{directory / FILES['o']}'")
+    db.execute(f"""COPY (SELECT i AS id, ['quick', 'special', 'slow', 'pending', 'final'][1 + (hash(i) % 5)::INT] || ' fox ' || (hash(i * 3) % 40) AS w,
+        (hash(i * 5) % 1000)::VARCHAR AS u, 'x' || (hash(i * 7) % {keys}) AS x FROM range({rows}) t(i)) TO '{directory / FILES['t']}' (ROW_GROUP_SIZE 200000)""")
+    (directory / "done-3").touch()
     return directory
 
 
@@ -71,7 +78,8 @@ def timed(run, repeats=5):
 
 
 def tessera(binary, threads, directory, sql):
-    sql = f"WITH l AS (SELECT * FROM '{directory / LINES}'), o AS (SELECT * FROM '{directory / ORDERS}') {sql}"
+    tables = ", ".join(f"{name} AS (SELECT * FROM '{directory / file}')" for name, file in FILES.items())
+    sql = f"WITH {tables} {sql}"
     common = ["--threads", str(threads)]
     out = subprocess.run([binary, "bench", "-n", "5", "--json", *common, sql], capture_output=True, text=True)
     if out.returncode:
@@ -85,7 +93,7 @@ def duckdb_of(threads, directory):
 
     db = duckdb.connect()
     db.execute(f"SET threads = {threads}")
-    for name, file in [("l", LINES), ("o", ORDERS)]:
+    for name, file in FILES.items():
         db.execute(f"CREATE VIEW {name} AS SELECT * FROM '{directory / file}'")
     return lambda sql: timed(lambda: db.execute(sql).fetchall())
 
@@ -94,7 +102,7 @@ def datafusion_of(threads, directory):
     import datafusion
 
     context = datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(threads))
-    for name, file in [("l", LINES), ("o", ORDERS)]:
+    for name, file in FILES.items():
         context.register_parquet(name, str(directory / file))
     return lambda sql: timed(lambda: context.sql(sql).collect())
 
@@ -102,7 +110,7 @@ def datafusion_of(threads, directory):
 def polars_of(directory):
     import polars
 
-    frames = {name: polars.scan_parquet(directory / file) for name, file in [("l", LINES), ("o", ORDERS)]}
+    frames = {name: polars.scan_parquet(directory / file) for name, file in FILES.items()}
     context = polars.SQLContext(frames)
     return lambda sql: timed(lambda: context.execute(sql).collect())
 

@@ -539,6 +539,26 @@ def readings():
         file.write_table(table, max_chunksize=20)
 
 
+KINDS = ["", "a", "A1", "\u00e9a b", "\u00c6r\u00f8", "2020-01-05", "2019-12-31", " padded ", "b,c,d", "a text of more than twelve bytes, one",
+         "a text of more than twelve bytes, two", None]
+
+
+def kinds():
+    """Texts, days and codes that repeat, and a text that does not, in row groups with their own dictionaries."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = range(3000)
+    table = pa.table({
+        "n": pa.array(rows, pa.int32()),
+        "s": pa.array([KINDS[(i * i + i // 7) % len(KINDS)] for i in rows], pa.string()),
+        "code": pa.array([None if i % 17 == 3 else f"{i * i % 31:04}" for i in rows], pa.string()),
+        "day": pa.array([None if i % 13 == 5 else 18262 + i * i % 40 for i in rows], pa.int32()).cast(pa.date32()),
+        "own": pa.array([f"own {i * 7919 % 3001}" for i in rows], pa.string()),
+    })
+    pq.write_table(table, str(HERE / "tables" / "kinds.parquet"), row_group_size=1100, compression="zstd")
+
+
 def fresh(name):
     path = HERE / name
     shutil.rmtree(path, ignore_errors=True)
@@ -555,3 +575,4 @@ if __name__ == "__main__":
     masks()
     narrow()
     readings()
+    kinds()

@@ -32,6 +32,7 @@ mod opened;
 mod operators;
 mod parquet;
 mod partition_top;
+mod per_value;
 mod physical;
 mod pieces;
 mod remote;

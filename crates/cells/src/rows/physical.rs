@@ -6,6 +6,7 @@ use super::estimates::with_marks;
 use super::guard;
 use super::lambdas::with_parameters;
 use super::partition_top::with_tops;
+use super::per_value::PerValueRule;
 use super::remote::Spreading;
 use super::rules::guarded;
 use super::splits::{SplitSize, with_splits};
@@ -55,9 +56,11 @@ pub(super) async fn physical(
 
 /// The state, whose physical plans keep rows in order. It registers all functions anew, so it is made once a process.
 pub(super) fn in_order(state: &SessionState) -> SessionState {
-    // Before all other rules: they sort and group a union by its partitions, which a concatenation lacks.
-    let ours: Arc<dyn PhysicalOptimizerRule + Send + Sync> = Arc::new(InOrder);
-    let rules = std::iter::once(ours).chain(guarded(state.physical_optimizers())).collect();
+    // Before all other rules: they sort and group a union by its partitions, which a concatenation lacks, and move
+    // expressions into scans.
+    let ours: [Arc<dyn PhysicalOptimizerRule + Send + Sync>; 2] =
+        [Arc::new(InOrder), Arc::new(PerValueRule)];
+    let rules = ours.into_iter().chain(guarded(state.physical_optimizers())).collect();
     SessionStateBuilder::new_from_existing(state.clone())
         .with_physical_optimizer_rules(rules)
         .build()

@@ -9,12 +9,56 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// Evaluates the expression within over a batch.
-type Evaluate = Arc<dyn Fn(&dyn PhysicalExpr, &RecordBatch) -> Result<ColumnarValue> + Send + Sync>;
+/// How expressions are evaluated.
+pub(super) trait Evaluates: Send + Sync + Sized + 'static {
+    /// Evaluates the expression within over a batch.
+    ///
+    /// # Errors
+    /// Those of the expression.
+    fn evaluate(&self, inner: &Arc<dyn PhysicalExpr>, batch: &RecordBatch)
+    -> Result<ColumnarValue>;
 
-struct Wrapped {
+    /// Another expression, evaluated in this way.
+    ///
+    /// # Errors
+    /// DataFusion's.
+    fn around(&self, inner: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>;
+}
+
+/// An expression that is evaluated in another way.
+pub(super) struct Wrapped<E> {
     inner: Arc<dyn PhysicalExpr>,
-    evaluate: Evaluate,
+    how: E,
+}
+
+impl<E> Wrapped<E> {
+    pub(super) fn new(inner: Arc<dyn PhysicalExpr>, how: E) -> Self {
+        Wrapped { inner, how }
+    }
+
+    /// The expression within.
+    pub(super) fn inner(&self) -> &Arc<dyn PhysicalExpr> {
+        &self.inner
+    }
+}
+
+type Evaluate = dyn Fn(&dyn PhysicalExpr, &RecordBatch) -> Result<ColumnarValue> + Send + Sync;
+
+/// Evaluates expressions by a function.
+struct By(Arc<Evaluate>);
+
+impl Evaluates for By {
+    fn evaluate(
+        &self,
+        inner: &Arc<dyn PhysicalExpr>,
+        batch: &RecordBatch,
+    ) -> Result<ColumnarValue> {
+        (self.0)(&**inner, batch)
+    }
+
+    fn around(&self, inner: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+        Ok(Arc::new(Wrapped::new(inner, By(self.0.clone()))))
+    }
 }
 
 /// The expression, evaluated by `evaluate`.
@@ -22,36 +66,36 @@ pub(super) fn wrapped(
     inner: Arc<dyn PhysicalExpr>,
     evaluate: impl Fn(&dyn PhysicalExpr, &RecordBatch) -> Result<ColumnarValue> + Send + Sync + 'static,
 ) -> Arc<dyn PhysicalExpr> {
-    Arc::new(Wrapped { inner, evaluate: Arc::new(evaluate) })
+    Arc::new(Wrapped::new(inner, By(Arc::new(evaluate))))
 }
 
-impl fmt::Debug for Wrapped {
+impl<E> fmt::Debug for Wrapped<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
+        fmt::Debug::fmt(&self.inner, f)
     }
 }
 
-impl fmt::Display for Wrapped {
+impl<E> fmt::Display for Wrapped<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
+        fmt::Display::fmt(&self.inner, f)
     }
 }
 
-impl PartialEq for Wrapped {
+impl<E> PartialEq for Wrapped<E> {
     fn eq(&self, other: &Self) -> bool {
         self.inner.eq(&other.inner)
     }
 }
 
-impl Eq for Wrapped {}
+impl<E> Eq for Wrapped<E> {}
 
-impl Hash for Wrapped {
+impl<E> Hash for Wrapped<E> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.inner.hash(state);
     }
 }
 
-impl PhysicalExpr for Wrapped {
+impl<E: Evaluates> PhysicalExpr for Wrapped<E> {
     fn data_type(&self, schema: &Schema) -> Result<DataType> {
         self.inner.data_type(schema)
     }
@@ -65,7 +109,7 @@ impl PhysicalExpr for Wrapped {
     }
 
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
-        (self.evaluate)(&*self.inner, batch)
+        self.how.evaluate(&self.inner, batch)
     }
 
     fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
@@ -77,7 +121,7 @@ impl PhysicalExpr for Wrapped {
         children: Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
         let inner = children.into_iter().next().unwrap_or_else(|| self.inner.clone());
-        Ok(Arc::new(Wrapped { inner, evaluate: self.evaluate.clone() }))
+        self.how.around(inner)
     }
 
     /// What is compared with statistics, which know an expression by its type.

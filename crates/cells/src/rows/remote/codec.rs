@@ -12,6 +12,7 @@ use self::checks::{Strict, difference, stays};
 use super::{functions, scans};
 use crate::error::Error;
 use crate::rows::concat::ConcatExec;
+use crate::rows::per_value::{PerValueExpr, per_value};
 use crate::rows::runtime::RowsRuntime;
 use crate::rows::splits::{
     FirstExec, GatherExec, Keys, KeysExec, PARTS, PartsExec, aggregate_over, gathered,
@@ -26,6 +27,8 @@ use datafusion::execution::{SessionState, TaskContext};
 use datafusion::logical_expr::{AggregateUDF, HigherOrderUDF, ScalarUDF, WindowUDF};
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
+use datafusion::physical_expr_common::physical_expr::proto_decode::PhysicalExprDecodeCtx;
+use datafusion::physical_expr_common::physical_expr::proto_encode::PhysicalExprEncodeCtx;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::empty::EmptyExec;
@@ -530,6 +533,31 @@ impl PhysicalExtensionCodec for RowsCodec {
             Kind::SortedParts(sent) => {
                 self.sorted_parts_of(&sent, one(inputs)?, session, converter)
             }
+        }
+    }
+
+    /// Its input is what it is made of.
+    fn try_encode_expr(
+        &self,
+        expr: &Arc<dyn PhysicalExpr>,
+        _: &mut Vec<u8>,
+        _: &PhysicalExprEncodeCtx<'_>,
+    ) -> Result<()> {
+        match expr.is::<PerValueExpr>() {
+            true => Ok(()),
+            false => Err(self.refuse(format!("the expression `{expr}`"))),
+        }
+    }
+
+    fn try_decode_expr(
+        &self,
+        _: &[u8],
+        inputs: &[Arc<dyn PhysicalExpr>],
+        _: &PhysicalExprDecodeCtx<'_>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        match inputs {
+            [inner] => per_value(inner.clone()),
+            _ => Err(broken("an expression")),
         }
     }
 

@@ -38,7 +38,7 @@ fn rows() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-pub(in crate::rows) const QUERIES: [&str; 44] = [
+pub(in crate::rows) const QUERIES: [&str; 45] = [
     "SELECT * FROM t",
     "SELECT id, v * 2 FROM t WHERE g = 3",
     "SELECT sum(v), avg(v), count(*), min(s), max(id), stddev(v) FROM t",
@@ -84,7 +84,11 @@ pub(in crate::rows) const QUERIES: [&str; 44] = [
     "SELECT sum(v), sum(d * d), count(d) FROM (SELECT v, v - lag(v) OVER (ORDER BY s, id) AS d FROM t) q",
     "SELECT sum(d), max(d) FROM (SELECT avg(v) OVER (PARTITION BY k ORDER BY id) AS d FROM t WHERE g > 2) q",
     "SELECT id, lag(v) OVER (PARTITION BY s ORDER BY id DESC), sum(v) OVER (PARTITION BY s, g ORDER BY id) FROM t ORDER BY id",
+    PER_VALUE,
 ];
+
+/// Expressions that are evaluated for each distinct value: a condition, a key and arguments.
+pub(in crate::rows) const PER_VALUE: &str = "SELECT upper(s), max('g' || g::text), sum(length(replace(s, 't', 'TT'))), sum(v) FROM t WHERE s LIKE '%_1%' GROUP BY upper(s) ORDER BY 1";
 
 /// Rows of two inputs, those of the first one first.
 const UNION: &str = "SELECT id, v FROM t WHERE g = 7 UNION ALL SELECT k, v FROM t WHERE g = 3";

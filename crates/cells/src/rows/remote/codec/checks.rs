@@ -2,6 +2,7 @@
 
 use super::{PLAN_BYTES_MAX, RowsCodec, scans, short};
 use crate::rows::concat::ConcatExec;
+use crate::rows::per_value::PerValueExpr;
 use crate::rows::splits::{FirstExec, GatherExec, Keys, KeysExec, PartsExec};
 use crate::walk::Walk;
 use datafusion::arrow::datatypes::Schema;
@@ -228,7 +229,8 @@ fn of_expression(expr: &Arc<dyn PhysicalExpr>) -> Option<String> {
         || expr.is::<InListExpr>()
         || expr.is::<CaseExpr>()
         || expr.is::<LikeExpr>()
-        || expr.is::<DynamicFilterPhysicalExpr>();
+        || expr.is::<DynamicFilterPhysicalExpr>()
+        || expr.is::<PerValueExpr>();
     (!is_sent).then(|| short(&format!("the expression `{expr}`")))
 }
 

@@ -3,9 +3,10 @@
 use super::*;
 use crate::lift::{Unnamed, ranked};
 use crate::rows::IsStopped;
+use crate::rows::per_value;
 use crate::rows::physical::physical;
 use crate::rows::runtime::RowsState;
-use crate::rows::splits::tests::{QUERIES, file};
+use crate::rows::splits::tests::{PER_VALUE, QUERIES, file};
 use crate::rows::splits::{SplitSize, part_below, parts_below, rows_below, sorted_below};
 use crate::tables::{OpenedTable, TableFormat};
 use crate::walk::Walk;
@@ -179,6 +180,24 @@ async fn parts_have_the_same_text_rows_and_bits_in_another_process() {
         }
     }
     assert!(sent >= 24 && with_keys > 0, "{sent} parts, {with_keys} with keys");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn expressions_are_evaluated_for_each_value_there_too() {
+    let (_directory, path) = file();
+    let (here, there) = (Process::new(), Process::new());
+    let table = here.table(TableFormat::Parquet, &path).await;
+    for (sql, least) in [(PER_VALUE, 4), ("SELECT id, upper(btrim(s)) FROM t WHERE g > 3", 1)] {
+        let mut found = 0;
+        for part in here.parts(&table, sql).await {
+            let Ok(bytes) = here.encode(&part) else { continue };
+            let of_here = per_value::tests::parts(&part);
+            let of_there = per_value::tests::parts(&there.decode(&bytes).plan);
+            assert_eq!(of_here, of_there, "{sql}");
+            found += of_here.len();
+        }
+        assert!(found >= least, "{sql}: {found}");
+    }
 }
 
 /// DataFusion casts a column without NULL to its own type, so that it may be NULL as that of the other input.

@@ -1,15 +1,23 @@
 //! `base[axis, …]`: the axis list after an expression.
 
-use sqlparser::ast::{Expr, FunctionArg, Ident};
+use sqlparser::ast::{ArrayElemTypeDef, CastKind, DataType, Expr, FunctionArg, Ident};
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Span, Token};
 
 use crate::ast::marker;
 use crate::tokens::is_word;
 
-/// Parses the brackets after `base`, and the fields after them as in `svd(a).u[:, 0].T`.
-pub(super) fn parse(parser: &mut Parser, base: Expr) -> Result<Expr, ParserError> {
+/// Parses the brackets after `base`, and the fields after them as in `svd(a).u[:, 0].T`. Those of `x::text[]` belong to
+/// the type.
+pub(super) fn parse(parser: &mut Parser, mut base: Expr) -> Result<Expr, ParserError> {
     let open = parser.expect_token(&Token::LBracket)?.span;
+    if let Expr::Cast { kind: CastKind::DoubleColon, data_type, .. } = &mut base
+        && parser.consume_token(&Token::RBracket)
+    {
+        let of = Box::new(std::mem::replace(data_type, DataType::Unspecified));
+        *data_type = DataType::Array(ArrayElemTypeDef::SquareBracket(of, None));
+        return Ok(base);
+    }
     let mut args = vec![marker::positional(base)];
     loop {
         args.push(axis(parser)?);

@@ -14,6 +14,9 @@
 //! | `a < all(b)` | SQL's quantifier over a list |
 //! | `a = any(b)` | `NOT (a <> ALL(b))` |
 //! | `x -> x.b`, `[t.a, 3]` | calls: see [`fields`] |
+//! | `list_first(l)`, `struct_pack(a => 1)` | functions of lists and structs: see [`lists`] |
+
+mod lists;
 
 use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
@@ -25,6 +28,8 @@ use tessera_frontend::ast::null;
 
 use super::super::local_time;
 use super::{FLOOR_DIVIDE, POWER, aggregates, fields, span_is_operator};
+pub(in crate::lift) use lists::WRITTEN;
+pub(super) use lists::{STRUCT_PACK, integer};
 
 /// Rewrites one expression whose operands are already rewritten.
 pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
@@ -81,6 +86,8 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
                 let part = std::mem::replace(expr, null());
                 *expr = counted(part, &lower);
             } else if let Some(new) = aggregates::rewritten(function, &lower) {
+                *expr = new;
+            } else if let Some(new) = lists::rewritten(function, &lower) {
                 *expr = new;
             }
         }
@@ -224,13 +231,21 @@ pub(in crate::lift) fn call(name: &str, args: Vec<Expr>) -> Expr {
 }
 
 /// Functions with another name in DataFusion.
-pub(in crate::lift) const RENAMED: [(&str, &str); 7] = [
+pub(in crate::lift) const RENAMED: [(&str, &str); 15] = [
     ("std", "stddev"),
     ("sign", "signum"),
     ("ceiling", "ceil"),
     ("arctan2", "atan2"),
     ("list", "array_agg"),
+    ("array_apply", "array_transform"),
+    ("array_unique", "list_unique"),
+    ("list_apply", "array_transform"),
+    ("list_dot_product", "inner_product"),
+    ("list_inner_product", "inner_product"),
+    ("list_pack", "make_array"),
     ("list_value", "make_array"),
+    ("row", "struct"),
+    ("struct_extract", "get_field"),
     ("regexp_matches", "regexp_like"),
 ];
 

@@ -79,6 +79,10 @@ same("SELECT id, list_sum(list_transform(l, lambda e: e * 2)) AS a FROM n ORDER 
 f.note("Elements without a type.")
 same("SELECT list_sum([]) AS a, list_count([NULL]) AS b, list_max([]) AS c, len([]) AS d, list_bool_and([NULL]) AS e FROM n WHERE id = 1")
 
+f.note("Without FROM a list is one if the block calls a function of lists.")
+same("SELECT list_sum([1, 2, 3]) AS a, len([1, NULL]) AS b, list_sort([3, 1])[1] AS c")
+same("SELECT list_max([x * 2 for x in [1, 2, 3] if x < 3]) AS a")
+
 f.note("Types of lists.")
 texts("l::text[]", "l::double[]::int[]", "(l || [4])::text[]")
 values("list_max(l::text[])", "list_sum(['1', '2']::int[])", "([1, 2]::double[])[2] / 4")

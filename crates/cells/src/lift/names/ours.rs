@@ -14,6 +14,7 @@
 //! | `a < all(b)` | SQL's quantifier over a list |
 //! | `a = any(b)` | `NOT (a <> ALL(b))` |
 //! | `x -> x.b`, `[t.a, 3]` | calls: see [`fields`] |
+//! | `MAP {'a': 1}` | `map(make_array('a'), make_array(1))` |
 //! | `list_first(l)`, `struct_pack(a => 1)` | functions of lists and structs: see [`lists`] |
 
 mod lists;
@@ -96,6 +97,11 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
             if let Some(list) = fields::list(expr) {
                 *expr = list;
             }
+        }
+        Expr::Map(map) => {
+            let entries = std::mem::take(&mut map.entries).into_iter();
+            let (keys, values) = entries.map(|entry| (*entry.key, *entry.value)).unzip();
+            *expr = call("map", vec![call("make_array", keys), call("make_array", values)]);
         }
         _ => {}
     }

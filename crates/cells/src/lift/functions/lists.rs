@@ -126,7 +126,7 @@ impl OfElements {
         constants: &[ScalarValue],
     ) -> Result<Box<dyn GroupsAccumulator>> {
         let schema = Schema::new(fields.to_vec());
-        let element = fields.first().map_or("", |field| field.name());
+        let element = fields.first().map_or("", |field| field.name().as_str());
         let mut exprs: Vec<Arc<dyn PhysicalExpr>> = vec![Arc::new(Column::new(element, 0))];
         for value in constants {
             exprs.push(Arc::new(Literal::new(value.clone())));

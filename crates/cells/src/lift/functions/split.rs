@@ -19,7 +19,7 @@ const NAME: &str = "string_split";
 pub(super) fn function() -> ScalarUDF {
     Split {
         signature: Signature::user_defined(Volatility::Immutable),
-        aliases: ["split", "str_split"].map(String::from).into(),
+        aliases: vec!["str_split".to_string()],
         documentation: super::documented(
             "string_split(s, separator)",
             "The parts of a text between separators, as a list.",

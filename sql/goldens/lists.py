@@ -84,7 +84,7 @@ same("SELECT list_sum([1, 2, 3]) AS a, len([1, NULL]) AS b, list_sort([3, 1])[1]
 same("SELECT list_max([x * 2 for x in [1, 2, 3] if x < 3]) AS a")
 
 f.note("Types of lists.")
-texts("l::text[]", "l::double[]::int[]", "(l || [4])::text[]")
+texts("l::text[]", "l::double[]::int[]", "TRY_CAST(s AS text[])", "CAST(l AS text[])")
 values("list_max(l::text[])", "list_sum(['1', '2']::int[])", "([1, 2]::double[])[2] / 4")
 
 f.note("Rows of the positions of elements.")

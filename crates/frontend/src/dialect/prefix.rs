@@ -14,6 +14,7 @@ use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
 
 use super::TesseraDialect;
+use super::subscript::make_list;
 use crate::ast::marker;
 
 /// Parses lists, and expressions that begin with an unquoted word and need a decision; `None` leaves
@@ -50,8 +51,8 @@ pub(super) fn parse(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
         }
         // A word before a string may be a typed literal such as DATE '2020-01-01'.
         _ if !is_call => None,
-        Keyword::CAST => Some(after(parser, |p| p.parse_cast_expr(CastKind::Cast))),
-        Keyword::TRY_CAST => Some(after(parser, |p| p.parse_cast_expr(CastKind::TryCast))),
+        Keyword::CAST => Some(after(parser, |p| cast(p, CastKind::Cast))),
+        Keyword::TRY_CAST => Some(after(parser, |p| cast(p, CastKind::TryCast))),
         Keyword::CUBE => Some(after(parser, |p| sets(p).map(Expr::Cube))),
         Keyword::ROLLUP => Some(after(parser, |p| sets(p).map(Expr::Rollup))),
         Keyword::EXISTS => Some(after(parser, |p| p.parse_exists_expr(false))),
@@ -116,6 +117,21 @@ fn list(parser: &mut Parser) -> Result<Expr, ParserError> {
 fn closed(parser: &mut Parser, elem: Vec<Expr>) -> Result<Expr, ParserError> {
     parser.expect_token(&Token::RBracket)?;
     Ok(Expr::Array(Array { elem, named: false }))
+}
+
+/// `CAST(x AS type)`. sqlparser reads `text[]` only if a subscript after `x::text` is a size of the type.
+fn cast(parser: &mut Parser, kind: CastKind) -> Result<Expr, ParserError> {
+    parser.expect_token(&Token::LParen)?;
+    let expr = Box::new(parser.parse_expr()?);
+    parser.expect_keyword_is(Keyword::AS)?;
+    let mut data_type = parser.parse_data_type()?;
+    while parser.consume_tokens(&[Token::LBracket, Token::RBracket]) {
+        make_list(&mut data_type);
+    }
+    let array = parser.parse_keyword(Keyword::ARRAY);
+    let format = parser.parse_optional_cast_format()?;
+    parser.expect_token(&Token::RParen)?;
+    Ok(Expr::Cast { kind, expr, data_type, array, format })
 }
 
 /// An ordinary call; `floor`, `ceil`, `left`, `where` and all other words are not special forms.

@@ -14,8 +14,7 @@ pub(super) fn parse(parser: &mut Parser, mut base: Expr) -> Result<Expr, ParserE
     if let Expr::Cast { kind: CastKind::DoubleColon, data_type, .. } = &mut base
         && parser.consume_token(&Token::RBracket)
     {
-        let of = Box::new(std::mem::replace(data_type, DataType::Unspecified));
-        *data_type = DataType::Array(ArrayElemTypeDef::SquareBracket(of, None));
+        make_list(data_type);
         return Ok(base);
     }
     let mut args = vec![marker::positional(base)];
@@ -35,6 +34,12 @@ pub(super) fn parse(parser: &mut Parser, mut base: Expr) -> Result<Expr, ParserE
         return parser.parse_compound_expr(indexed, vec![]);
     }
     Ok(indexed)
+}
+
+/// Makes a list of a type: `text[]` of `text`.
+pub(super) fn make_list(of: &mut DataType) {
+    let element = Box::new(std::mem::replace(of, DataType::Unspecified));
+    *of = DataType::Array(ArrayElemTypeDef::SquareBracket(element, None));
 }
 
 /// `expr`, `lo:hi:step`, `...`, `NEWAXIS`, `dim => expr` or `dim => lo:hi`.

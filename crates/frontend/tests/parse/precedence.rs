@@ -145,6 +145,7 @@ fn lists() {
             "(list_transform [[1] []] (fn x (list_transform x (fn y y))))",
         ),
         ("x::text[], a + b::int[][1]", "(cast x TEXT[]) (+ a (at (cast b INT[]) 1))"),
+        ("CAST(x AS int[][])", "(cast x INT[][])"),
     ]);
 }
 

@@ -237,7 +237,7 @@ pub(in crate::lift) fn call(name: &str, args: Vec<Expr>) -> Expr {
 }
 
 /// Functions with another name in DataFusion.
-pub(in crate::lift) const RENAMED: [(&str, &str); 15] = [
+pub(in crate::lift) const RENAMED: [(&str, &str); 14] = [
     ("std", "stddev"),
     ("sign", "signum"),
     ("ceiling", "ceil"),
@@ -250,7 +250,6 @@ pub(in crate::lift) const RENAMED: [(&str, &str); 15] = [
     ("list_inner_product", "inner_product"),
     ("list_pack", "make_array"),
     ("list_value", "make_array"),
-    ("row", "struct"),
     ("struct_extract", "get_field"),
     ("regexp_matches", "regexp_like"),
 ];

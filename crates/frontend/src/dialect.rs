@@ -8,6 +8,7 @@
 //! | `a @ b` | `matmul(a, b)` |
 //! | `a ^ b` | `power(a, b)`, which DataFusion knows too |
 //! | `a // b` | `BinaryOperator::DuckIntegerDivide` |
+//! | `[x + 1 for x in l if x > 2]` | `list_transform(list_filter(l, x -> x > 2), x -> x + 1)` |
 //!
 //! | operators, tightest first | |
 //! |---|---|
@@ -97,7 +98,10 @@ impl Dialect for TesseraDialect {
         supports_filter_during_aggregation
         supports_group_by_with_modifier
         supports_lambda_functions
+        support_map_literal_syntax
         supports_left_associative_joins_without_parens
+        // `struct_pack(a := 1)`.
+        supports_named_fn_args_with_assignment_operator
         supports_nested_comments
         supports_numeric_literal_underscores
         supports_order_by_all
@@ -127,7 +131,7 @@ impl Dialect for TesseraDialect {
         match &parser.peek_token_ref().token {
             Token::AtSign => Some(Ok(self.prec_value(Precedence::MulDivModOp))),
             Token::Caret => Some(Ok(POWER)),
-            // `:` ends a bound of a slice and a key of a dictionary; `:=` is no assignment here.
+            // `:` ends a bound of a slice and a key of a dictionary; `:=` names an argument.
             Token::Colon | Token::Assignment => Some(Ok(self.prec_unknown())),
             _ => None,
         }

@@ -292,7 +292,13 @@ fn block(select: &Select, names: &dyn Names, scope: &Scope<'_>) -> Decision {
     if !select.from.is_empty() {
         return Decision::tensor(Reason::OnlyTensors, Span::empty());
     }
-    let is_tensor = |expr: &Expr| tensor_item(expr, names);
+    let of_lists = |expr: &Expr| is_of_lists(expr).then_some(());
+    let has_lists =
+        select.projection.iter().filter_map(item_expr).any(|e| walk::find(e, &of_lists).is_some());
+    let is_tensor = |expr: &Expr| match expr {
+        Expr::Array(_) if has_lists => None,
+        expr => tensor_item(expr, names),
+    };
     match select.projection.iter().find_map(|item| walk::find(item_expr(item)?, &is_tensor)) {
         Some((name, span)) => Decision::tensor(Reason::TensorItem(name), span),
         None => Decision::cell(Reason::NoFrom, select.span()),
@@ -423,10 +429,20 @@ fn factor(factor: &TableFactor, names: &dyn Names, scope: &Scope<'_>) -> Option<
     }
 }
 
+/// True for a call of a function of lists, which makes the `[1, 2]` of its block lists.
+fn is_of_lists(expr: &Expr) -> bool {
+    let Some(name) = ast::function_name(expr) else { return false };
+    let name = name.value.to_ascii_lowercase();
+    let is_known = ["list_", "array_"].iter().any(|start| name.starts_with(start))
+        || matches!(name.as_str(), "generate_subscripts" | "len" | "length" | "unnest");
+    is_known && !functions::functions().iter().any(|of_tensors| of_tensors.name == name)
+}
+
 /// Describes `expr` if it is a tensor function, operator or literal.
 fn tensor_item(expr: &Expr, names: &dyn Names) -> Option<(String, Span)> {
     if let Some(subscript) = ast::subscript(expr) {
-        return Some(("a subscript".to_string(), subscript.span));
+        let is_tensor = !is_of_lists(subscript.base);
+        return is_tensor.then(|| ("a subscript".to_string(), subscript.span));
     }
     if ast::numbers(expr).is_some() {
         return Some(("numbers".to_string(), expr.span()));

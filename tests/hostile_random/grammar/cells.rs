@@ -7,7 +7,8 @@ const BINARY: &str = "+ - * / + - * / = < = < % // ^ <> >= AND OR || LIKE << &";
 const SCALARS: &str = "abs ceil round power exp ln log sqrt factorial gcd lcm trunc greatest coalesce nullif lpad rpad \
     repeat replace overlay substr split_part concat concat_ws chr ascii initcap reverse left right strpos translate \
     to_hex md5 sha256 encode decode regexp_replace regexp_like regexp_match string_to_array make_array array_repeat \
-    array_resize array_append array_concat array_length array_element array_slice array_sort array_distinct \
+    array_resize array_append array_concat array_length array_element array_slice array_sort array_distinct list_sum \
+    list_median list_unique list_string_agg list_last list_has_all string_split len \
     array_position array_to_string flatten range generate_series date_trunc date_bin date_part to_timestamp make_date \
     from_unixtime now struct arrow_cast levenshtein";
 const GROUPED: &str = "count sum avg min max stddev var_pop median array_agg string_agg bool_and corr covar_samp \

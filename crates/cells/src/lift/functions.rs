@@ -18,6 +18,7 @@ mod in_calendar;
 mod inner;
 mod joined;
 mod lengths;
+mod lists;
 mod mode;
 mod opaque;
 mod percentile;
@@ -25,7 +26,9 @@ mod recomputed;
 mod root;
 mod scaled;
 mod shifted;
+mod slice;
 mod sliding;
+mod split;
 mod sum;
 mod time_shift;
 mod time_text;
@@ -60,7 +63,6 @@ use extreme::Extreme;
 use framed::Framed;
 pub(super) use in_calendar::{IN_CALENDAR, InCalendar};
 use joined::Joined;
-use lengths::Length;
 use mode::Mode;
 pub(super) use opaque::opaque;
 use percentile::Percentile;
@@ -129,16 +131,14 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
             ours.push(Ieee::new(inner.clone()).into());
         }
     }
-    for name in lengths::NAMES {
-        if let Some(inner) = state.scalar_functions().get(name) {
-            ours.push(Length::new(inner.clone()).into());
-        }
-    }
+    ours.extend(lengths::functions(&state));
     for name in bounded::NAMES {
         if let Some(inner) = state.scalar_functions().get(name) {
             ours.push(Bounded::new(inner.clone(), memory / 4).into());
         }
     }
+    ours.push(Bounded::new(Arc::new(split::function()), memory / 4).into());
+    ours.push(slice::function(memory / 4));
     ours.extend(super::operators::functions(memory / 4));
     ours.push(super::escape::function());
     ours.extend(elementwise::functions());
@@ -150,6 +150,9 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
         state.register_udf(Arc::new(udf)).map_err(error::plan)?;
     }
     aggregates(&mut state)?;
+    for udf in lists::functions(&state) {
+        state.register_udf(Arc::new(udf)).map_err(error::plan)?;
+    }
     for name in ["lag", "lead"] {
         if let Some(inner) = state.window_functions().get(name).cloned() {
             state.register_udwf(Arc::new(Shifted::new(inner).into())).map_err(error::plan)?;

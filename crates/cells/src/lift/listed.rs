@@ -6,7 +6,7 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::Documentation;
 use tessera_frontend::error::Error;
 
-use super::names::RENAMED;
+use super::names::{RENAMED, WRITTEN};
 use crate::rows::RowsState;
 
 /// A function that cell blocks and tables have.
@@ -89,6 +89,10 @@ fn functions(state: &SessionState) -> Vec<RowsFunction> {
             all.insert(kind, ours, signature, format!("The same as `{own}`."));
         }
     }
+    for (name, signature, about) in WRITTEN {
+        all.0.remove(name);
+        all.insert("scalar", name, signature.to_string(), about.to_string());
+    }
     all.0.into_values().collect()
 }
 
@@ -166,6 +170,9 @@ mod tests {
             ("regexp_extract", &["scalar"], "regexp_extract(s, pattern[, group[, options]])"),
             ("mode", &["aggregate"], "mode(x)"),
             ("unnest", &["table"], "unnest(list)"),
+            ("list_sum", &["scalar"], "list_sum(list)"),
+            ("list_first", &["scalar"], "list_first(list)"),
+            ("length", &["scalar"], "length(x)"),
         ] {
             let found = of(name);
             assert_eq!((&found.kinds[..], found.signature.as_str()), (kinds, signature));

@@ -53,7 +53,7 @@ pub(super) use aggregates::{ARG_MAX, ARG_MIN};
 use columns::Columns;
 pub(super) use items::given_twice;
 use known::Known;
-pub(super) use ours::{RENAMED, call};
+pub(super) use ours::{RENAMED, WRITTEN, call};
 use spelling::Spelling;
 use subscripts::Subscript;
 use surface::{are_rows, span_is_operator};

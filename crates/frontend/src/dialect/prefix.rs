@@ -4,19 +4,26 @@
 //! plain function. An error under `CASE (CASE (CASE (…` is thus found twice at each level, and its
 //! message is that of the last attempt. Here the word and the next token decide once.
 
-use sqlparser::ast::{CastKind, Expr, Ident, ObjectName};
+use sqlparser::ast::{
+    Array, CastKind, Expr, Ident, LambdaFunction, LambdaFunctionParameter, LambdaSyntax,
+    ObjectName, OneOrManyWithParens,
+};
 use sqlparser::dialect::{Dialect, Precedence};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token;
 
 use super::TesseraDialect;
+use super::subscript::make_list;
 use crate::ast::marker;
 
-/// Parses expressions that begin with an unquoted word and need a decision; `None` leaves the
-/// expression to sqlparser.
+/// Parses lists, and expressions that begin with an unquoted word and need a decision; `None` leaves
+/// the expression to sqlparser.
 pub(super) fn parse(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
     let first = parser.peek_token_ref();
+    if first.token == Token::LBracket {
+        return Some(list(parser));
+    }
     let Token::Word(word) = &first.token else { return None };
     let name = word.to_ident(first.span);
     let keyword = if word.quote_style.is_none() { word.keyword } else { Keyword::NoKeyword };
@@ -44,8 +51,8 @@ pub(super) fn parse(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
         }
         // A word before a string may be a typed literal such as DATE '2020-01-01'.
         _ if !is_call => None,
-        Keyword::CAST => Some(after(parser, |p| p.parse_cast_expr(CastKind::Cast))),
-        Keyword::TRY_CAST => Some(after(parser, |p| p.parse_cast_expr(CastKind::TryCast))),
+        Keyword::CAST => Some(after(parser, |p| cast(p, CastKind::Cast))),
+        Keyword::TRY_CAST => Some(after(parser, |p| cast(p, CastKind::TryCast))),
         Keyword::CUBE => Some(after(parser, |p| sets(p).map(Expr::Cube))),
         Keyword::ROLLUP => Some(after(parser, |p| sets(p).map(Expr::Rollup))),
         Keyword::EXISTS => Some(after(parser, |p| p.parse_exists_expr(false))),
@@ -73,6 +80,58 @@ fn after(
 ) -> Result<Expr, ParserError> {
     parser.advance_token();
     read(parser)
+}
+
+/// `[1, 2]`, or a list made of the elements of another: `[x + 1 for x in l if x > 2]` is
+/// `list_transform(list_filter(l, x -> x > 2), x -> x + 1)`.
+fn list(parser: &mut Parser) -> Result<Expr, ParserError> {
+    let span = parser.peek_token_ref().span;
+    parser.expect_token(&Token::LBracket)?;
+    let elem = parser.parse_comma_separated0(|parser| parser.parse_expr(), Token::RBracket)?;
+    let each = match <[Expr; 1]>::try_from(elem) {
+        Ok([each]) if parser.parse_keyword(Keyword::FOR) => each,
+        Ok(one) => return closed(parser, one.into()),
+        Err(elem) => return closed(parser, elem),
+    };
+    let name = parser.parse_identifier()?;
+    parser.expect_keyword_is(Keyword::IN)?;
+    let mut elements = parser.parse_expr()?;
+    let over = |function: &str, list: Expr, body: Expr| {
+        let parameter = LambdaFunctionParameter { name: name.clone(), data_type: None };
+        let lambda = Expr::Lambda(LambdaFunction {
+            params: OneOrManyWithParens::One(parameter),
+            body: Box::new(body),
+            syntax: LambdaSyntax::Arrow,
+        });
+        let args = vec![marker::positional(list), marker::positional(lambda)];
+        marker::call(Ident::with_span(span, function), args)
+    };
+    if parser.parse_keyword(Keyword::IF) {
+        let condition = parser.parse_expr()?;
+        elements = over("list_filter", elements, condition);
+    }
+    parser.expect_token(&Token::RBracket)?;
+    Ok(over("list_transform", elements, each))
+}
+
+fn closed(parser: &mut Parser, elem: Vec<Expr>) -> Result<Expr, ParserError> {
+    parser.expect_token(&Token::RBracket)?;
+    Ok(Expr::Array(Array { elem, named: false }))
+}
+
+/// `CAST(x AS type)`. sqlparser reads `text[]` only if a subscript after `x::text` is a size of the type.
+fn cast(parser: &mut Parser, kind: CastKind) -> Result<Expr, ParserError> {
+    parser.expect_token(&Token::LParen)?;
+    let expr = Box::new(parser.parse_expr()?);
+    parser.expect_keyword_is(Keyword::AS)?;
+    let mut data_type = parser.parse_data_type()?;
+    while parser.consume_tokens(&[Token::LBracket, Token::RBracket]) {
+        make_list(&mut data_type);
+    }
+    let array = parser.parse_keyword(Keyword::ARRAY);
+    let format = parser.parse_optional_cast_format()?;
+    parser.expect_token(&Token::RParen)?;
+    Ok(Expr::Cast { kind, expr, data_type, array, format })
 }
 
 /// An ordinary call; `floor`, `ceil`, `left`, `where` and all other words are not special forms.

@@ -1,15 +1,22 @@
 //! `base[axis, …]`: the axis list after an expression.
 
-use sqlparser::ast::{Expr, FunctionArg, Ident};
+use sqlparser::ast::{ArrayElemTypeDef, CastKind, DataType, Expr, FunctionArg, Ident};
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Span, Token};
 
 use crate::ast::marker;
 use crate::tokens::is_word;
 
-/// Parses the brackets after `base`, and the fields after them as in `svd(a).u[:, 0].T`.
-pub(super) fn parse(parser: &mut Parser, base: Expr) -> Result<Expr, ParserError> {
+/// Parses the brackets after `base`, and the fields after them as in `svd(a).u[:, 0].T`. Those of `x::text[]` belong to
+/// the type.
+pub(super) fn parse(parser: &mut Parser, mut base: Expr) -> Result<Expr, ParserError> {
     let open = parser.expect_token(&Token::LBracket)?.span;
+    if let Expr::Cast { kind: CastKind::DoubleColon, data_type, .. } = &mut base
+        && parser.consume_token(&Token::RBracket)
+    {
+        make_list(data_type);
+        return Ok(base);
+    }
     let mut args = vec![marker::positional(base)];
     loop {
         args.push(axis(parser)?);
@@ -27,6 +34,12 @@ pub(super) fn parse(parser: &mut Parser, base: Expr) -> Result<Expr, ParserError
         return parser.parse_compound_expr(indexed, vec![]);
     }
     Ok(indexed)
+}
+
+/// Makes a list of a type: `text[]` of `text`.
+pub(super) fn make_list(of: &mut DataType) {
+    let element = Box::new(std::mem::replace(of, DataType::Unspecified));
+    *of = DataType::Array(ArrayElemTypeDef::SquareBracket(element, None));
 }
 
 /// `expr`, `lo:hi:step`, `...`, `NEWAXIS`, `dim => expr` or `dim => lo:hi`.

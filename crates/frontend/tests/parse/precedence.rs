@@ -133,6 +133,23 @@ fn literals() {
 }
 
 #[test]
+fn lists() {
+    pins(&[
+        ("[x for x in l]", "(list_transform l (fn x x))"),
+        (
+            "[x + 1 for x in l if x > 2]",
+            "(list_transform (list_filter l (fn x (> x 2))) (fn x (+ x 1)))",
+        ),
+        (
+            "[[y for y in x] for x in [[1], []]]",
+            "(list_transform [[1] []] (fn x (list_transform x (fn y y))))",
+        ),
+        ("x::text[], a + b::int[][1]", "(cast x TEXT[]) (+ a (at (cast b INT[]) 1))"),
+        ("CAST(x AS int[][])", "(cast x INT[][])"),
+    ]);
+}
+
+#[test]
 fn calls() {
     pins(&[
         ("f()", "(f)"),
@@ -143,6 +160,7 @@ fn calls() {
         ("left(x), range(3), map(x), interval(x)", "(left x) (range 3) (map x) (interval x)"),
         ("count(*), sum(DISTINCT x)", "(count *) (sum x)"),
         ("apply(a, x -> x + 1)", "(apply a (fn x (+ x 1)))"),
+        ("struct_pack(a := 1)", "(struct_pack a=1)"),
         ("tensor(SELECT v FROM y)", "(tensor (select\n  (item v)\n  (from y)))"),
         (
             "CASE WHEN a THEN b[0:1] ELSE c @ d END",

@@ -1,7 +1,7 @@
 //! Functions of other dialects, and what is written here.
 
 /// Each function in small letters.
-const COUNTERPARTS: [(&str, &str); 32] = [
+const COUNTERPARTS: [(&str, &str); 30] = [
     ("age", "t2 - t1`, `epoch(t2) - epoch(t1)"),
     ("approx_count_distinct", "approx_distinct(x)"),
     ("approx_quantile", "approx_percentile_cont(x, 0.5)"),
@@ -21,13 +21,11 @@ const COUNTERPARTS: [(&str, &str); 32] = [
     ("iif", "CASE WHEN x > 0 THEN 1 ELSE 2 END"),
     ("last_day", "date_trunc('month', t) + INTERVAL '1 month' - INTERVAL '1 day'"),
     ("lcase", "lower(s)"),
-    ("len", "length(s)"),
     ("listagg", "string_agg(s, ',')"),
     ("max_by", "first_value(x ORDER BY y DESC NULLS LAST)"),
     ("min_by", "first_value(x ORDER BY y)"),
     ("monthname", "to_char(t, '%B')"),
     ("strftime", "to_char(t, '%Y-%m-%d')"),
-    ("string_split", "string_to_array(s, ',')"),
     ("strptime", "to_timestamp(s, '%Y/%m/%d')"),
     ("time_bucket", "date_bin(INTERVAL '15 minutes', t)"),
     ("typeof", "arrow_typeof(x)"),

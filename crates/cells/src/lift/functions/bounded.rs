@@ -8,12 +8,12 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::compute::cast;
 use arrow::compute::kernels::length::length;
+use arrow::compute::{cast, is_null, nullif};
 use arrow::datatypes::{
     DataType, Field, FieldRef, Float64Type, Int64Type, IntervalMonthDayNanoType, TimeUnit,
 };
-use datafusion::common::{DataFusionError, Result};
+use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
 };
@@ -130,8 +130,26 @@ impl ScalarUDFImpl for Bounded {
         for field in &mut args.arg_fields {
             *field = taken(self.name(), field);
         }
-        self.inner.invoke_with_args(args)
+        let second = args.args.get(1).filter(|_| self.name() == "array_has_all").cloned();
+        let result = self.inner.invoke_with_args(args)?;
+        match second {
+            Some(second) => null_with(result, &second),
+            None => Ok(result),
+        }
     }
+}
+
+/// The Boolean, and NULL where a list is: DataFusion's `array_has_all` (55.2) is true if its second list is NULL.
+fn null_with(found: ColumnarValue, list: &ColumnarValue) -> Result<ColumnarValue> {
+    Ok(match (found, list) {
+        (_, ColumnarValue::Scalar(list)) if list.is_null() => {
+            ColumnarValue::Scalar(ScalarValue::Boolean(None))
+        }
+        (ColumnarValue::Array(found), ColumnarValue::Array(list)) => {
+            ColumnarValue::Array(nullif(&found, &is_null(list)?)?)
+        }
+        (found, _) => found,
+    })
 }
 
 /// The type as which a function takes an argument; `None` for its own. Series of dates are timestamps, as in FROM: their
@@ -169,7 +187,7 @@ pub(in crate::lift) fn check_size(
     Ok(())
 }
 
-fn too_large(name: &str, bytes: f64, rows: usize, limit: u64) -> Error {
+pub(super) fn too_large(name: &str, bytes: f64, rows: usize, limit: u64) -> Error {
     let mib = |bytes: f64| (bytes / f64::from(1 << 20)).ceil();
     let rows = if rows == 1 { "one row".to_string() } else { format!("{rows} rows") };
     Error::Cells {
@@ -261,7 +279,7 @@ fn estimate(name: &str, args: &[ColumnarValue], rows: usize) -> Result<f64> {
         // Two digits per byte.
         ("encode", _) => all * 2.0,
         // A list of texts: an offset and the bytes of each.
-        ("string_to_array", _) => all * 8.0,
+        ("string_split" | "string_to_array", _) => all * 8.0,
         _ => all,
     })
 }

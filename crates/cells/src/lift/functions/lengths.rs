@@ -1,18 +1,40 @@
 //! Numbers of a text, such as its length: of dictionary-encoded texts they are plain numbers.
 //!
-//! DataFusion's are dictionary-encoded like the texts, and a dictionary is taken for text where it is written.
+//! DataFusion's are dictionary-encoded like the texts, and a dictionary is taken for text where it is written. `length`
+//! and `len` are also the number of elements of a list.
 
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
-use datafusion::common::Result;
+use arrow::compute::cast;
+use arrow::compute::kernels::length::length;
+use arrow::datatypes::{DataType, Field};
+use datafusion::common::{Result, plan_err};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
 };
 
-use super::inner::of_inner;
+use super::inner::{hashed_by, of_inner, scalar};
 
-pub(super) const NAMES: [&str; 4] = ["ascii", "bit_length", "character_length", "octet_length"];
+const NAMES: [&str; 4] = ["ascii", "bit_length", "character_length", "octet_length"];
+
+/// The functions over those of a session.
+pub(super) fn functions(state: &SessionState) -> Vec<ScalarUDF> {
+    let mut all = Vec::new();
+    for name in NAMES {
+        let Some(inner) = state.scalar_functions().get(name) else { continue };
+        let function = ScalarUDF::from(Length::new(Arc::clone(inner)));
+        if name == "character_length" {
+            all.push(function.clone());
+            all.push(Len::new(Arc::new(function)).into());
+        } else {
+            all.push(function);
+        }
+    }
+    all
+}
 
 /// DataFusion's function, whose results are not dictionary-encoded.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -44,6 +66,75 @@ impl ScalarUDFImpl for Length {
         let wanted = args.return_field.data_type().clone();
         // Not by the function itself, which in tests compares the type of the result with the one that is wanted.
         self.inner.inner().invoke_with_args(args)?.cast_to(&wanted, None)
+    }
+}
+
+/// The number of elements of a list, or of characters of a text.
+#[derive(Debug, PartialEq, Eq)]
+struct Len {
+    of_text: Arc<ScalarUDF>,
+    aliases: Vec<String>,
+    signature: Signature,
+    documentation: Documentation,
+}
+
+hashed_by!(Len, function => function.aliases);
+
+impl Len {
+    fn new(of_text: Arc<ScalarUDF>) -> Self {
+        let about = "The number of characters of a text, or of elements of a list.";
+        Self {
+            of_text,
+            aliases: vec!["length".to_string()],
+            signature: Signature::user_defined(Volatility::Immutable),
+            documentation: super::documented("len(x)", about),
+        }
+    }
+}
+
+fn is_list(of: &DataType) -> bool {
+    matches!(of, DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..))
+}
+
+impl ScalarUDFImpl for Len {
+    scalar!(name "len", signature);
+
+    fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        match types {
+            [of] if is_list(of) => Ok(vec![of.clone()]),
+            [of] => {
+                let field = Arc::new(Field::new("x", of.clone(), true));
+                let taken = fields_with_udf(&[field], &*self.of_text)?;
+                Ok(taken.iter().map(|field| field.data_type().clone()).collect())
+            }
+            _ => plan_err!("`len` takes one text or list"),
+        }
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        match types {
+            [of] if is_list(of) => Ok(DataType::Int64),
+            _ => self.of_text.return_type(types),
+        }
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match args.args.as_slice() {
+            [list] if is_list(&list.data_type()) => {
+                let is_scalar = matches!(list, ColumnarValue::Scalar(_));
+                let lists = list.to_array(if is_scalar { 1 } else { args.number_rows })?;
+                super::columnar(cast(&length(&lists)?, &DataType::Int64)?, is_scalar)
+            }
+            _ => self.of_text.invoke_with_args(args),
+        }
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        Some(&self.documentation)
     }
 }
 

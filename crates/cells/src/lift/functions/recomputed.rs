@@ -113,7 +113,7 @@ pub(super) fn anew(function: Arc<AggregateUDF>, args: AccumulatorArgs) -> Box<dy
 }
 
 /// What makes an accumulator.
-struct Kept {
+pub(super) struct Kept {
     return_field: FieldRef,
     schema: Schema,
     ignore_nulls: bool,
@@ -126,7 +126,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn new(args: &AccumulatorArgs) -> Self {
+    pub(super) fn new(args: &AccumulatorArgs) -> Self {
         Self {
             return_field: Arc::clone(&args.return_field),
             schema: args.schema.clone(),
@@ -140,7 +140,7 @@ impl Kept {
         }
     }
 
-    fn args(&self) -> AccumulatorArgs<'_> {
+    pub(super) fn args(&self) -> AccumulatorArgs<'_> {
         AccumulatorArgs {
             return_field: Arc::clone(&self.return_field),
             schema: &self.schema,

@@ -128,7 +128,7 @@ fn value_at(function: &Function, args: [Expr; 2], is_greatest: bool) -> Option<E
 }
 
 /// The arguments of a call, if they are expressions without names.
-fn arguments(function: &Function) -> Option<Vec<Expr>> {
+pub(super) fn arguments(function: &Function) -> Option<Vec<Expr>> {
     let FunctionArguments::List(list) = &function.args else { return None };
     let arg = |arg: &FunctionArg| match arg {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
@@ -138,7 +138,7 @@ fn arguments(function: &Function) -> Option<Vec<Expr>> {
 }
 
 /// The same call, with its clauses, of another function.
-fn with(function: &Function, name: &str, args: Vec<Expr>) -> Function {
+pub(super) fn with(function: &Function, name: &str, args: Vec<Expr>) -> Function {
     let mut new = function.clone();
     let span = function.name.0.first().and_then(|part| part.as_ident()).map(|own| own.span);
     let name = Ident::with_span(span.unwrap_or_else(Span::empty), name);

@@ -14,6 +14,10 @@
 //! | `a < all(b)` | SQL's quantifier over a list |
 //! | `a = any(b)` | `NOT (a <> ALL(b))` |
 //! | `x -> x.b`, `[t.a, 3]` | calls: see [`fields`] |
+//! | `MAP {'a': 1}` | `map(make_array('a'), make_array(1))` |
+//! | `list_first(l)`, `struct_pack(a => 1)` | functions of lists and structs: see [`lists`] |
+
+mod lists;
 
 use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
@@ -25,6 +29,8 @@ use tessera_frontend::ast::null;
 
 use super::super::local_time;
 use super::{FLOOR_DIVIDE, POWER, aggregates, fields, span_is_operator};
+pub(in crate::lift) use lists::WRITTEN;
+pub(super) use lists::{STRUCT_PACK, integer};
 
 /// Rewrites one expression whose operands are already rewritten.
 pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
@@ -82,6 +88,8 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
                 *expr = counted(part, &lower);
             } else if let Some(new) = aggregates::rewritten(function, &lower) {
                 *expr = new;
+            } else if let Some(new) = lists::rewritten(function, &lower) {
+                *expr = new;
             }
         }
         Expr::Lambda(lambda) => fields::of_parameters(lambda),
@@ -89,6 +97,11 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
             if let Some(list) = fields::list(expr) {
                 *expr = list;
             }
+        }
+        Expr::Map(map) => {
+            let entries = std::mem::take(&mut map.entries).into_iter();
+            let (keys, values) = entries.map(|entry| (*entry.key, *entry.value)).unzip();
+            *expr = call("map", vec![call("make_array", keys), call("make_array", values)]);
         }
         _ => {}
     }
@@ -224,13 +237,20 @@ pub(in crate::lift) fn call(name: &str, args: Vec<Expr>) -> Expr {
 }
 
 /// Functions with another name in DataFusion.
-pub(in crate::lift) const RENAMED: [(&str, &str); 7] = [
+pub(in crate::lift) const RENAMED: [(&str, &str); 14] = [
     ("std", "stddev"),
     ("sign", "signum"),
     ("ceiling", "ceil"),
     ("arctan2", "atan2"),
     ("list", "array_agg"),
+    ("array_apply", "array_transform"),
+    ("array_unique", "list_unique"),
+    ("list_apply", "array_transform"),
+    ("list_dot_product", "inner_product"),
+    ("list_inner_product", "inner_product"),
+    ("list_pack", "make_array"),
     ("list_value", "make_array"),
+    ("struct_extract", "get_field"),
     ("regexp_matches", "regexp_like"),
 ];
 

@@ -1,4 +1,11 @@
-//! Subscripts of lists and structs: `li[1]` becomes `array_element(li, 1)`, and `st['a']` becomes `get_field(st, 'a')`.
+//! Subscripts of lists and structs.
+//!
+//! | written | becomes |
+//! |---|---|
+//! | `li[1]`, `li[-1]` | `array_element(li, 1)`, `array_element(li, -1)` |
+//! | `li[2:3]`, `li[:2]`, `li[-2:]` | `array_slice(li, 2, 3)`, `array_slice(li, 1, 2)`, `array_slice(li, -2, -1)` |
+//! | `li[1:5:2]`, `li[::-1]` | `array_slice(li, 1, 5, 2)`, `array_slice(li, -1, 1, -1)` |
+//! | `st['a']` | `get_field(st, 'a')` |
 //!
 //! Types are known only when the query is planned. So a subscript of a column of a tensor is rewritten, too, and refused
 //! once the tables of the query are known.
@@ -7,13 +14,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use datafusion::logical_expr::TableSource;
-use sqlparser::ast::{Expr, ObjectNamePart, Value};
-use tessera_frontend::ast::{self, Axis};
+use sqlparser::ast::{Expr, ObjectNamePart, UnaryOperator, Value};
+use tessera_frontend::ast::{self, Axis, Slice};
 use tessera_frontend::error::Error;
 use tessera_frontend::functions::is_tensor_function;
 
 use super::super::table::CellSource;
 use super::call;
+use super::ours::integer;
 
 /// A rewritten subscript of a column, with the error for a column of a tensor.
 pub(super) struct Subscript {
@@ -21,10 +29,10 @@ pub(super) struct Subscript {
     pub(super) error: Error,
 }
 
-/// The call that selects what a subscript of one position or field does; `None` for other expressions.
+/// The call that selects what a subscript of one position, slice or field does; `None` for other expressions.
 pub(super) fn element(expr: &Expr) -> Option<Expr> {
     let subscript = ast::subscript(expr)?;
-    let [Axis::Index(index)] = subscript.axes.as_slice() else { return None };
+    let [axis] = subscript.axes.as_slice() else { return None };
     let is_base = match subscript.base {
         Expr::Function(_) => {
             !ast::function_name(subscript.base).is_some_and(|name| is_tensor_function(&name.value))
@@ -39,18 +47,30 @@ pub(super) fn element(expr: &Expr) -> Option<Expr> {
     if !is_base {
         return None;
     }
-    let is_field = matches!(
-        index,
-        Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_))
-    );
-    let function = if is_field { "get_field" } else { "array_element" };
-    let mut selected = call(function, vec![subscript.base.clone(), (*index).clone()]);
+    let base = subscript.base.clone();
+    let mut selected = match axis {
+        Axis::Index(Expr::Value(field)) if matches!(field.value, Value::SingleQuotedString(_)) => {
+            call("get_field", vec![base, Expr::Value(field.clone())])
+        }
+        Axis::Index(index) => call("array_element", vec![base, (*index).clone()]),
+        Axis::Slice(slice) => call("array_slice", sliced(base, slice)),
+        _ => return None,
+    };
     if let Expr::Function(function) = &mut selected
         && let Some(ObjectNamePart::Identifier(name)) = function.name.0.first_mut()
     {
         name.span = subscript.span;
     }
     Some(selected)
+}
+
+/// A list with the bounds of a slice, which include both ends, and its step. A slice without bounds has all elements.
+fn sliced(list: Expr, slice: &Slice<'_>) -> Vec<Expr> {
+    let is_back = matches!(slice.step, Some(Expr::UnaryOp { op: UnaryOperator::Minus, .. }));
+    let (first, last) = if is_back { (-1, 1) } else { (1, -1) };
+    let lo = slice.lo.cloned().unwrap_or_else(|| integer(first));
+    let hi = slice.hi.cloned().unwrap_or_else(|| integer(last));
+    [list, lo, hi].into_iter().chain(slice.step.cloned()).collect()
 }
 
 /// The column that a subscript selects from, if it is one.

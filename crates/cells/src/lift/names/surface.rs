@@ -5,6 +5,7 @@ use tessera_frontend::ast;
 use tessera_frontend::error::{Error, Position};
 
 use super::Relations;
+use super::ours::STRUCT_PACK;
 
 impl Relations<'_> {
     /// The error for an expression of the tensor surface.
@@ -46,7 +47,8 @@ impl Relations<'_> {
             let what = if span_is_operator(name) { "`@`" } else { "matmul" };
             return wrong(what.to_string(), Position::of_span(name.span));
         }
-        if let FunctionArguments::List(list) = &function.args
+        if !name.value.eq_ignore_ascii_case(STRUCT_PACK)
+            && let FunctionArguments::List(list) = &function.args
             && list.args.iter().any(|arg| matches!(arg, FunctionArg::Named { .. }))
         {
             return wrong(

@@ -67,9 +67,21 @@ const OF_NUMBERS: [&str; 34] = [
 const CHOICES: [&str; 8] =
     ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2", "tessera_maybe", "tessera_opaque"];
 
-/// Functions that compare nested values, or elements of lists, by their bits, and return none of them.
-const OF_LISTS: [&str; 5] =
-    ["array_has_all", "array_has_any", "array_position", "array_positions", "tessera_order"];
+/// Functions that compare nested values, or elements of lists, by their bits. Those that return some of them return 0.0
+/// for both zeros.
+const OF_LISTS: [&str; 11] = [
+    "array_distinct",
+    "array_has_all",
+    "array_has_any",
+    "array_intersect",
+    "array_position",
+    "array_positions",
+    "list_max",
+    "list_min",
+    "list_mode",
+    "list_unique",
+    "tessera_order",
+];
 
 /// Aggregates and window functions that return one of their input values.
 const OF_VALUES: [&str; 11] = [

@@ -290,7 +290,7 @@ impl Partitions {
                     Some(batch) if batch.num_rows() == 0 => {}
                     Some(batch) => {
                         let bytes = self.counted.count_batch(&batch);
-                        let fits = self.memory.try_grow(2 * bytes).is_ok()
+                        let fits = self.memory.try_grow(self.calls.copies() * bytes).is_ok()
                             && self.memory.size() <= self.most;
                         self.count += batch.num_rows();
                         self.bytes += bytes;

@@ -112,7 +112,7 @@ fn is_distance(key: &DataType, by: &DataType) -> bool {
 
 /// The frames of sorted rows of whole partitions.
 pub(super) struct Spans<'a> {
-    pub(super) partitions: &'a [Range<usize>],
+    partitions: &'a [Range<usize>],
     /// The rows with equal keys in each partition; empty if they are not needed.
     peers: &'a [Range<usize>],
     start: Edge<'a>,
@@ -210,12 +210,18 @@ impl Edge<'_> {
             Edge::Distance { targets, is_before } => {
                 let mut at = rows.start;
                 for row in rows.clone() {
-                    if targets.is_beyond(row) {
-                        at = if *is_before { at } else { rows.end };
-                    } else {
-                        while at < rows.end && targets.is_after(row, at, is_start) {
-                            at += 1;
+                    let is_beyond = targets.is_beyond(row);
+                    if is_beyond && !is_before {
+                        // NULLs may stand before the row.
+                        at = at.max(row);
+                    }
+                    while at < rows.end
+                        && match is_beyond {
+                            true => targets.keys.is_null(at) == *is_before,
+                            false => targets.is_after(row, at, is_start),
                         }
+                    {
+                        at += 1;
                     }
                     out.push(at);
                 }
@@ -226,9 +232,10 @@ impl Edge<'_> {
 
 /// The keys of all rows, and the values at a distance from them.
 struct Targets {
+    keys: ArrayRef,
     /// Compares the key of a row with the target of another one.
     compare: DynComparator,
-    /// Rows whose target is beyond all values of the type; empty if there is none.
+    /// Rows whose target is beyond all values of the type: the bound is the first key that is not NULL, or the last one.
     beyond: Vec<bool>,
 }
 
@@ -252,7 +259,8 @@ impl Targets {
         if targets.data_type() != keys.data_type() {
             return internal_err!("{} at a distance of {}", targets.data_type(), keys.data_type());
         }
-        Ok(Targets { compare: make_comparator(keys, &targets, options)?, beyond })
+        let compare = make_comparator(keys, &targets, options)?;
+        Ok(Targets { keys: keys.clone(), compare, beyond })
     }
 
     fn is_beyond(&self, row: usize) -> bool {
@@ -288,4 +296,79 @@ fn one_by_one(
     }
     let targets: Vec<&dyn Array> = targets.iter().map(|target| target.as_ref()).collect();
     Ok((concat(&targets)?, beyond))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use datafusion::arrow::array::{Int8Array, UInt8Array};
+    use datafusion::arrow::compute::partition;
+    use datafusion::arrow::datatypes::Field;
+    use datafusion::physical_expr::expressions::Column;
+    use std::sync::Arc;
+
+    /// The frames of rows of one partition.
+    fn spans(keys: &ArrayRef, options: SortOptions, frame: WindowFrame) -> Vec<Range<usize>> {
+        let schema = Schema::new(vec![Field::new("k", keys.data_type().clone(), true)]);
+        let order = [PhysicalSortExpr::new(Arc::new(Column::new("k", 0)), options)];
+        let frames = Frames::of(&frame, &order, &schema).unwrap().unwrap();
+        let peers = partition(std::slice::from_ref(keys)).unwrap().ranges();
+        let all = [0..keys.len()];
+        let spans = Spans::new(&frames, &all, &peers, Some(keys)).unwrap();
+        let mut found = Vec::new();
+        let each = |_: Range<usize>, starts: &[usize], ends: &[usize]| {
+            found.extend(starts.iter().zip(ends).map(|(&start, &end)| start..end));
+            Ok(())
+        };
+        spans.each(each).unwrap();
+        found
+    }
+
+    fn frame(
+        units: WindowFrameUnits,
+        start: WindowFrameBound,
+        end: WindowFrameBound,
+    ) -> WindowFrame {
+        WindowFrame::new_bounds(units, start, end)
+    }
+
+    #[test]
+    fn distances_end_where_the_type_does() {
+        use WindowFrameBound::{CurrentRow, Following, Preceding};
+        let ascending = SortOptions { descending: false, nulls_first: true };
+        let signed: ArrayRef = Arc::new(Int8Array::from(vec![None, Some(-127), Some(0), Some(3)]));
+        let by = |by| ScalarValue::Int8(Some(by));
+        let range = |start, end| frame(WindowFrameUnits::Range, start, end);
+        let frames = spans(&signed, ascending, range(Preceding(by(3)), CurrentRow));
+        assert_eq!(frames, [0..1, 1..2, 2..3, 2..4]);
+        let frames = spans(&signed, ascending, range(CurrentRow, Following(by(127))));
+        assert_eq!(frames, [0..1, 1..3, 2..4, 3..4]);
+        let unsigned: ArrayRef = Arc::new(UInt8Array::from(vec![None, Some(1), Some(4), Some(4)]));
+        let by = |by| ScalarValue::UInt8(Some(by));
+        let frames = spans(&unsigned, ascending, range(Preceding(by(3)), Preceding(by(2))));
+        assert_eq!(frames, [0..1, 1..1, 1..2, 1..2]);
+        let descending = SortOptions { descending: true, nulls_first: false };
+        let keys: ArrayRef = Arc::new(UInt8Array::from(vec![Some(9), Some(5), Some(5), None]));
+        let frames = spans(&keys, descending, range(Preceding(by(4)), Following(by(4))));
+        assert_eq!(frames, [0..3, 0..3, 0..3, 3..4]);
+    }
+
+    #[test]
+    fn frames_of_rows_and_of_groups_end_with_the_partition() {
+        use WindowFrameBound::{Following, Preceding};
+        let ascending = SortOptions { descending: false, nulls_first: false };
+        let keys: ArrayRef = Arc::new(Int8Array::from(vec![Some(1), Some(1), Some(2), None]));
+        let by = |by| ScalarValue::UInt64(Some(by));
+        let rows = |start, end| frame(WindowFrameUnits::Rows, start, end);
+        let frames = spans(&keys, ascending, rows(Preceding(by(2)), Preceding(by(1))));
+        assert_eq!(frames, [0..0, 0..1, 0..2, 1..3]);
+        let frames = spans(&keys, ascending, rows(Following(by(2)), Following(by(u64::MAX))));
+        assert_eq!(frames, [2..4, 3..4, 4..4, 4..4]);
+        let groups = |start, end| frame(WindowFrameUnits::Groups, start, end);
+        let frames = spans(&keys, ascending, groups(Preceding(by(1)), Preceding(by(1))));
+        assert_eq!(frames, [0..0, 0..0, 0..2, 2..3]);
+        let frames = spans(&keys, ascending, groups(Following(by(1)), Following(by(9))));
+        assert_eq!(frames, [2..4, 2..4, 3..4, 4..4]);
+    }
 }

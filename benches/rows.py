@@ -37,6 +37,9 @@ STATEMENTS = {
     "top 3 of each": "SELECT sum(v) AS a FROM (SELECT v, row_number() OVER (PARTITION BY g ORDER BY v DESC) AS r FROM l) x WHERE r <= 3",
     "sum over 1 M partitions": "SELECT max(x) AS a FROM (SELECT sum(v) OVER (PARTITION BY k) AS x FROM l) y",
     "moving average": "SELECT max(x) AS a FROM (SELECT avg(v) OVER (ORDER BY id ROWS BETWEEN 9 PRECEDING AND CURRENT ROW) AS x FROM l) y",
+    "moving sum of integers": "SELECT max(x) AS a FROM (SELECT sum(g) OVER (PARTITION BY k ORDER BY id ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) AS x FROM l) y",
+    "range of 7 days": "SELECT max(x) AS a FROM (SELECT sum(v) OVER (PARTITION BY g ORDER BY d::TIMESTAMP RANGE BETWEEN INTERVAL '7 days' PRECEDING AND CURRENT ROW) AS x FROM l) y",
+    "growing median": "SELECT sum(x) AS a FROM (SELECT median(v) OVER (PARTITION BY g ORDER BY id ROWS UNBOUNDED PRECEDING) AS x FROM l) y",
 }
 
 

@@ -203,6 +203,7 @@ same(f"SELECT i, sum(v) OVER (w ROWS 2 PRECEDING EXCLUDE CURRENT ROW) AS a, sum(
 same(f"SELECT k, n, sum(n) OVER (ORDER BY k ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW) AS a FROM (SELECT k, count(*) AS n FROM {PEERS} GROUP BY k) g ORDER BY k")
 same(f"SELECT i, row_number() OVER w AS a, lag(v) OVER w AS b FROM {PEERS} WINDOW w AS (ORDER BY i ROWS 2 PRECEDING EXCLUDE CURRENT ROW) ORDER BY i", f"SELECT i, row_number() OVER w AS a, lag(v) OVER w AS b FROM {PEERS} WINDOW w AS (ORDER BY i) ORDER BY i")
 same("SELECT sum(a) AS a, sum(b) AS b, sum(c) AS c FROM (SELECT avg(i % 7) OVER (PARTITION BY i % 10 ORDER BY i ROWS BETWEEN 5 PRECEDING AND 5 FOLLOWING EXCLUDE CURRENT ROW) AS a, sum(i) OVER (ORDER BY i // 3 RANGE BETWEEN 2 PRECEDING AND CURRENT ROW EXCLUDE TIES) AS b, max(i % 11) OVER (ORDER BY i // 5 GROUPS 1 PRECEDING EXCLUDE GROUP) AS c FROM range(3000) r(i)) q")
+same("SELECT sum(a % 1000) AS a, sum(b) AS b, sum(c) AS c, max(d) AS d FROM (SELECT sum(i * 7919 % 1000) OVER w AS a, max(i * 7919 % 1009) OVER w AS b, count(*) OVER w AS c, avg((i % 97)::double) OVER w AS d FROM range(9000) r(i) WINDOW w AS (ORDER BY i ROWS BETWEEN UNBOUNDED PRECEDING AND 100 FOLLOWING EXCLUDE CURRENT ROW)) q")
 same("SELECT count(*) AS n FROM (SELECT * EXCLUDE (b) FROM (VALUES (1, 2)) t(a, b)) q")
 
 f.note("Aggregates over frames with an order of their arguments.")

@@ -6,7 +6,9 @@
 //!   rewrite  ⇒  tessera_frame(x, y) OVER (PARTITION BY k ORDER BY i ROWS 2 PRECEDING)
 //! ```
 //! A window function sees whole partitions and the frame of each row. It computes the aggregate of the rows that are left
-//! of the frame anew for each row, with an accumulator of the aggregate.
+//! of the frame anew for each row, with an accumulator of the aggregate, and [`Blocks`] of many rows.
+
+mod blocks;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,6 +27,8 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::{AggregateExprBuilder, AggregateFunctionExpr};
 use datafusion::physical_expr::expressions::{Column, Literal};
+
+use blocks::Blocks;
 
 use super::super::labels::{canonical, row_converter};
 use super::super::map_parts;
@@ -267,10 +271,12 @@ struct Partition {
     places: Vec<u32>,
     /// The arguments of each row, of which equal ones count once; `None` if all count.
     keys: Option<Rows>,
+    /// Of an aggregate of all rows that are left.
+    blocks: Option<Blocks>,
 }
 
 impl Partition {
-    fn new(call: &FramedCall, values: &[ArrayRef]) -> Result<Self> {
+    fn new(call: &FramedCall, what: &What, values: &[ArrayRef]) -> Result<Self> {
         let (own, window) = values.split_at(call.count().min(values.len()));
         let rows = own.first().map_or(0, |values| values.len());
         let peers = match &window[..call.keys.min(window.len())] {
@@ -287,7 +293,14 @@ impl Partition {
             }
             false => None,
         };
-        Ok(Self { peers, own: 0, places, keys })
+        let is_plain = !call.has_filter && places.is_empty() && keys.is_none();
+        let blocks = match what {
+            What::Aggregate(aggregate) if is_plain => {
+                Some(Blocks::new(aggregate, &own[..call.arguments.min(own.len())])?)
+            }
+            _ => None,
+        };
+        Ok(Self { peers, own: 0, places, keys, blocks })
     }
 
     /// The peers of a row; rows are asked for in their order.
@@ -345,7 +358,7 @@ impl PartitionEvaluator for Evaluator {
         let call = &self.call;
         let partition = match &mut self.partition {
             Some(partition) => partition,
-            none => none.insert(Partition::new(call, values)?),
+            none => none.insert(Partition::new(call, &self.what, values)?),
         };
         let row = self.next;
         self.next += 1;
@@ -357,32 +370,26 @@ impl PartitionEvaluator for Evaluator {
         };
         match &self.what {
             What::Aggregate(aggregate) => {
-                let is_plain =
-                    condition.is_none() && partition.places.is_empty() && partition.keys.is_none();
-                let parts: Vec<Vec<ArrayRef>> = match is_plain {
-                    true => {
-                        let rest = rest.iter().filter(|rows| rows.start < rows.end);
-                        let of = |rows: &Range<usize>| {
-                            let own = |all: &ArrayRef| all.slice(rows.start, rows.len());
-                            arguments.iter().map(own).collect::<Vec<ArrayRef>>()
-                        };
-                        rest.map(of).collect()
+                let mut accumulator = aggregate.create_accumulator()?;
+                let mut is_empty = true;
+                if let Some(blocks) = &partition.blocks {
+                    for rows in rest.into_iter().filter(|rows| !rows.is_empty()) {
+                        is_empty = false;
+                        blocks.add(accumulator.as_mut(), arguments, rows)?;
                     }
-                    false => {
-                        let rows = UInt32Array::from(partition.chosen(&rest, condition));
+                } else {
+                    let rows = UInt32Array::from(partition.chosen(&rest, condition));
+                    if !rows.is_empty() {
+                        is_empty = false;
                         let taken = arguments.iter().map(|all| take(all, &rows, None));
                         let taken = taken.collect::<std::result::Result<Vec<_>, _>>()?;
-                        if rows.is_empty() { Vec::new() } else { vec![taken] }
+                        accumulator.update_batch(&taken)?;
                     }
-                };
-                if parts.is_empty() {
-                    return aggregate.default_value(aggregate.field().data_type());
                 }
-                let mut accumulator = aggregate.create_accumulator()?;
-                for part in &parts {
-                    accumulator.update_batch(part)?;
+                match is_empty {
+                    true => aggregate.default_value(aggregate.field().data_type()),
+                    false => accumulator.evaluate(),
                 }
-                accumulator.evaluate()
             }
             What::Nth { nth, ignores_nulls } => {
                 let Some(values) = arguments.first() else {

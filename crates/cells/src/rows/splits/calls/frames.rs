@@ -9,8 +9,8 @@
 
 use datafusion::arrow::array::{Array, ArrayRef, DynComparator, make_comparator};
 use datafusion::arrow::compute::kernels::numeric;
-use datafusion::arrow::compute::{SortOptions, concat};
-use datafusion::arrow::datatypes::{DataType, Schema};
+use datafusion::arrow::compute::{SortOptions, cast, concat};
+use datafusion::arrow::datatypes::{DataType, Schema, TimeUnit};
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::{WindowFrame, WindowFrameBound, WindowFrameUnits};
@@ -246,7 +246,11 @@ impl Targets {
         is_before: bool,
         options: SortOptions,
     ) -> Result<Self> {
-        let by = by.to_scalar()?;
+        let whole = in_units(keys, by)?;
+        let (keys, by) = match &whole {
+            Some((keys, by)) => (keys, by.to_scalar()?),
+            None => (keys, by.to_scalar()?),
+        };
         let is_sum = is_before == options.descending;
         let step = |keys: &ArrayRef| match is_sum {
             true => numeric::add(keys, &by),
@@ -272,6 +276,30 @@ impl Targets {
         let order = (self.compare)(other, row);
         if is_start { order.is_lt() } else { order.is_le() }
     }
+}
+
+/// Times and a distance between them as integers, which need no calendar: without months, a day has 24 hours, if clocks
+/// are not set. `None` for others.
+fn in_units(keys: &ArrayRef, by: &ScalarValue) -> Result<Option<(ArrayRef, ScalarValue)>> {
+    const DAY: i128 = 86_400_000_000_000;
+    let (DataType::Timestamp(unit, zone), ScalarValue::IntervalMonthDayNano(Some(by))) =
+        (keys.data_type(), by)
+    else {
+        return Ok(None);
+    };
+    let nanoseconds = match unit {
+        TimeUnit::Second => 1_000_000_000,
+        TimeUnit::Millisecond => 1_000_000,
+        TimeUnit::Microsecond => 1000,
+        TimeUnit::Nanosecond => 1,
+    };
+    let all = i128::from(by.days) * DAY + i128::from(by.nanoseconds);
+    let has_days = matches!(zone.as_deref(), None | Some("UTC" | "+00:00"));
+    if by.months != 0 || !has_days || all % nanoseconds != 0 {
+        return Ok(None);
+    }
+    let Ok(by) = i64::try_from(all / nanoseconds) else { return Ok(None) };
+    Ok(Some((cast(keys, &DataType::Int64)?, ScalarValue::Int64(Some(by)))))
 }
 
 /// The targets, and which of them are beyond the values of their type. Less than the least integer without a sign is 0.
@@ -302,9 +330,9 @@ fn one_by_one(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use datafusion::arrow::array::{Int8Array, UInt8Array};
+    use datafusion::arrow::array::{Int8Array, TimestampMicrosecondArray, UInt8Array};
     use datafusion::arrow::compute::partition;
-    use datafusion::arrow::datatypes::Field;
+    use datafusion::arrow::datatypes::{Field, IntervalMonthDayNano};
     use datafusion::physical_expr::expressions::Column;
     use std::sync::Arc;
 
@@ -314,7 +342,7 @@ mod tests {
         let order = [PhysicalSortExpr::new(Arc::new(Column::new("k", 0)), options)];
         let frames = Frames::of(&frame, &order, &schema).unwrap().unwrap();
         let peers = partition(std::slice::from_ref(keys)).unwrap().ranges();
-        let all = [0..keys.len()];
+        let all: Vec<Range<usize>> = std::iter::once(0..keys.len()).collect();
         let spans = Spans::new(&frames, &all, &peers, Some(keys)).unwrap();
         let mut found = Vec::new();
         let each = |_: Range<usize>, starts: &[usize], ends: &[usize]| {
@@ -352,6 +380,27 @@ mod tests {
         let keys: ArrayRef = Arc::new(UInt8Array::from(vec![Some(9), Some(5), Some(5), None]));
         let frames = spans(&keys, descending, range(Preceding(by(4)), Following(by(4))));
         assert_eq!(frames, [0..3, 0..3, 0..3, 3..4]);
+    }
+
+    #[test]
+    fn times_have_the_frames_that_calendars_give_them() {
+        use WindowFrameBound::{CurrentRow, Preceding};
+        let ascending = SortOptions { descending: false, nulls_first: false };
+        let hours = [0, 1, 23, 24, 25, 49, 744, 745];
+        let micros = hours.map(|hour| Some(hour * 3_600_000_000_i64)).into_iter().chain([None]);
+        let times: ArrayRef = Arc::new(TimestampMicrosecondArray::from_iter(micros));
+        let frames = |months, days, nanoseconds| {
+            let by = IntervalMonthDayNano::new(months, days, nanoseconds);
+            let by = Preceding(ScalarValue::IntervalMonthDayNano(Some(by)));
+            spans(&times, ascending, frame(WindowFrameUnits::Range, by, CurrentRow))
+        };
+        let day = [0..1, 0..2, 0..3, 0..4, 1..5, 4..6, 6..7, 6..8, 8..9];
+        assert_eq!(frames(0, 1, 0), day);
+        assert_eq!(frames(0, 0, 86_400_000_000_000), day);
+        // Not a whole number of microseconds.
+        assert_eq!(frames(0, 1, 1), day);
+        // January 1970 has 31 days.
+        assert_eq!(frames(1, 0, 0)[6..], [0..7, 1..8, 8..9]);
     }
 
     #[test]

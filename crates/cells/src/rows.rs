@@ -67,6 +67,7 @@ pub use remote::{
 pub use run::{Batches, PhysicalRows};
 pub use runtime::{RowsRuntime, RowsState};
 pub(crate) use series::{Series, SeriesRows};
+pub(crate) use stop::go_on;
 pub use stop::{IsStopped, in_place};
 
 use crate::lift::TensorScan;

@@ -33,6 +33,7 @@ use blocks::Blocks;
 use super::super::labels::{canonical, row_converter};
 use super::super::map_parts;
 use super::super::markers::FRAME;
+use crate::rows::go_on;
 use crate::walk::WalkPlan;
 
 /// Window functions that read a frame.
@@ -355,6 +356,7 @@ fn places(keys: &[ArrayRef], options: &[SortOptions], rows: usize) -> Result<Vec
 
 impl PartitionEvaluator for Evaluator {
     fn evaluate(&mut self, values: &[ArrayRef], frame: &Range<usize>) -> Result<ScalarValue> {
+        go_on()?;
         let call = &self.call;
         let partition = match &mut self.partition {
             Some(partition) => partition,

@@ -9,6 +9,7 @@ use super::frames::{Frames, Spans};
 use super::{Results, Values, What};
 use crate::lift::MovingSum;
 use crate::lift::functions::{between, checked_decimal, too_large_total};
+use crate::rows::go_on;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, Float64Array, PrimitiveArray, PrimitiveBuilder,
 };
@@ -25,6 +26,9 @@ use datafusion::physical_expr::expressions::Literal;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// How many rows pass between two checks whether the statement was stopped.
+const CHECKED: usize = 1 << 14;
 
 /// An aggregate of frames.
 #[derive(Debug)]
@@ -129,7 +133,10 @@ fn slide(
     mut each: impl FnMut(Range<usize>, Range<usize>) -> Result<()>,
 ) -> Result<()> {
     let mut last = first..first;
-    for (&start, &end) in starts.iter().zip(ends) {
+    for (nth, (&start, &end)) in starts.iter().zip(ends).enumerate() {
+        if nth % CHECKED == CHECKED - 1 {
+            go_on()?;
+        }
         if start >= end {
             each(0..0, last)?;
             last = start..start;

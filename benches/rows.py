@@ -42,6 +42,9 @@ STATEMENTS = {
     "in over 200 texts": "SELECT count(*) AS a FROM t WHERE w IN ('quick fox 1', 'slow fox 12', 'final fox 3', 'final fox 33', 'no fox', 'slow fox 38')",
     "numbers of 1000 texts": "SELECT sum(CAST(u AS INT)) AS a FROM t WHERE CAST(u AS INT) > 500",
     "upper of 1 M texts": "SELECT sum(length(upper(x))) AS a FROM t",
+    "moving sum of integers": "SELECT max(x) AS a FROM (SELECT sum(g) OVER (PARTITION BY k ORDER BY id ROWS BETWEEN 3 PRECEDING AND CURRENT ROW) AS x FROM l) y",
+    "range of 7 days": "SELECT max(x) AS a FROM (SELECT sum(v) OVER (PARTITION BY g ORDER BY d::TIMESTAMP RANGE BETWEEN INTERVAL '7 days' PRECEDING AND CURRENT ROW) AS x FROM l) y",
+    "growing median": "SELECT sum(x) AS a FROM (SELECT median(v) OVER (PARTITION BY g ORDER BY id ROWS UNBOUNDED PRECEDING) AS x FROM l) y",
 }
 
 

@@ -177,3 +177,72 @@ f.note("greatest and least of nested values.")
 for rows in (LISTS, STRUCTS):
     same(f"SELECT a.i, b.i AS j, greatest(a.l, b.l) = a.l AS g, least(a.l, b.l) = a.l AS h FROM {rows.replace(') n', ') a')} JOIN {rows.replace(') n', ') b')} ON true ORDER BY a.i, j")
 same("SELECT greatest(l, [1, NULL], [0]) = [1, NULL] AS g, least([2], l) = [2] AS h FROM (VALUES ([1, 2]), ([3]), (NULL)) n(l) ORDER BY l")
+
+f.note("EXCLUDE.")
+PEERS = "(VALUES (1, 1, 5, 2.5::double, 'a'), (2, 1, NULL, 1.0, 'b'), (3, 2, 7, NULL, 'a'), (4, 2, 1, 4.0, NULL), (5, 2, 7, 0.5, 'c'), (6, 4, 9, 1.0, 'd'), (7, NULL, 2, 8.0, 'e'), (8, NULL, 3, 1.5, 'a')) p(i, k, v, x, s)"
+BOUNDS = [
+    ("k, i", "ROWS BETWEEN 2 PRECEDING AND 2 FOLLOWING"),
+    ("k, i", "ROWS UNBOUNDED PRECEDING"),
+    ("i DESC", "ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING"),
+    ("k", "RANGE BETWEEN 1 PRECEDING AND CURRENT ROW"),
+    ("k DESC NULLS FIRST", "RANGE BETWEEN CURRENT ROW AND 2 FOLLOWING"),
+    ("k NULLS FIRST", "GROUPS BETWEEN 1 PRECEDING AND 1 FOLLOWING"),
+    ("k DESC NULLS LAST", "RANGE BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"),
+]
+for excluded in ("CURRENT ROW", "GROUP", "TIES", "NO OTHERS"):
+    for order, frame in BOUNDS:
+        window = f"WINDOW w AS (ORDER BY {order} {frame} EXCLUDE {excluded}) ORDER BY i"
+        same(f"SELECT i, sum(v) OVER w AS a, avg(x) OVER w AS b, count(*) OVER w AS c, count(s) OVER w AS d, min(x) OVER w AS e, max(v) OVER w AS f FROM {PEERS} {window}")
+        same(f"SELECT i, sum(v) FILTER (WHERE i <> 5) OVER w AS a, count(DISTINCT s) OVER w AS b, median(x) OVER w AS c, quantile_cont(x, 0.3) OVER w AS d, arg_max(i, v * 10 + i) OVER w AS e, bool_or(v > 6) OVER w AS f FROM {PEERS} {window}")
+for excluded in ("CURRENT ROW", "GROUP", "TIES", "NO OTHERS"):
+    for order, frame in BOUNDS[:3]:
+        window = f"WINDOW w AS (ORDER BY {order} {frame} EXCLUDE {excluded}) ORDER BY i"
+        same(f"SELECT i, string_agg(s, '') OVER w AS a, first_value(v) OVER w AS b, last_value(x) OVER w AS c, nth_value(v, 2) OVER w AS d, first_value(v) IGNORE NULLS OVER w AS e, last_value(s) IGNORE NULLS OVER w AS f FROM {PEERS} {window}", f"SELECT i, string_agg(s, '') OVER w AS a, first_value(v) OVER w AS b, last_value(x) OVER w AS c, nth_value(v, 2) OVER w AS d, first_value(v IGNORE NULLS) OVER w AS e, last_value(s IGNORE NULLS) OVER w AS f FROM {PEERS} {window}")
+same(f"SELECT i, sum(v) OVER (PARTITION BY i % 2 ORDER BY i ROWS 2 PRECEDING EXCLUDE CURRENT ROW) AS a, count(*) OVER (PARTITION BY s ORDER BY k ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING exclude group) AS b, sum(v) OVER (ORDER BY i ROWS 1 PRECEDING) AS c FROM {PEERS} ORDER BY i".replace("ORDER BY k ROWS", "ORDER BY k, i ROWS"))
+same(f"SELECT i, sum(v) OVER (w ROWS 2 PRECEDING EXCLUDE CURRENT ROW) AS a, sum(v) OVER (w) AS b FROM {PEERS} WINDOW w AS (PARTITION BY i % 2 ORDER BY i) ORDER BY i")
+same(f"SELECT k, n, sum(n) OVER (ORDER BY k ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING EXCLUDE CURRENT ROW) AS a FROM (SELECT k, count(*) AS n FROM {PEERS} GROUP BY k) g ORDER BY k")
+same(f"SELECT i, row_number() OVER w AS a, lag(v) OVER w AS b FROM {PEERS} WINDOW w AS (ORDER BY i ROWS 2 PRECEDING EXCLUDE CURRENT ROW) ORDER BY i", f"SELECT i, row_number() OVER w AS a, lag(v) OVER w AS b FROM {PEERS} WINDOW w AS (ORDER BY i) ORDER BY i")
+same("SELECT sum(a) AS a, sum(b) AS b, sum(c) AS c FROM (SELECT avg(i % 7) OVER (PARTITION BY i % 10 ORDER BY i ROWS BETWEEN 5 PRECEDING AND 5 FOLLOWING EXCLUDE CURRENT ROW) AS a, sum(i) OVER (ORDER BY i // 3 RANGE BETWEEN 2 PRECEDING AND CURRENT ROW EXCLUDE TIES) AS b, max(i % 11) OVER (ORDER BY i // 5 GROUPS 1 PRECEDING EXCLUDE GROUP) AS c FROM range(3000) r(i)) q")
+same("SELECT sum(a % 1000) AS a, sum(b) AS b, sum(c) AS c, max(d) AS d FROM (SELECT sum(i * 7919 % 1000) OVER w AS a, max(i * 7919 % 1009) OVER w AS b, count(*) OVER w AS c, avg((i % 97)::double) OVER w AS d FROM range(9000) r(i) WINDOW w AS (ORDER BY i ROWS BETWEEN UNBOUNDED PRECEDING AND 100 FOLLOWING EXCLUDE CURRENT ROW)) q")
+same("SELECT count(*) AS n FROM (SELECT * EXCLUDE (b) FROM (VALUES (1, 2)) t(a, b)) q")
+
+f.note("Aggregates over frames with an order of their arguments.")
+for order, frame in BOUNDS[:3] + BOUNDS[5:]:
+    window = f"WINDOW w AS (ORDER BY {order} {frame}) ORDER BY i"
+    same(f"SELECT i, list(v ORDER BY x DESC NULLS LAST, i) OVER w AS a, string_agg(s, ',' ORDER BY i DESC) OVER w AS b, array_agg(i ORDER BY v NULLS FIRST, i) OVER w AS c, first_value(i ORDER BY x NULLS LAST, i) OVER w AS d, last_value(i ORDER BY x NULLS LAST, i) OVER w AS e FROM {PEERS} {window}")
+    same(f"SELECT i, string_agg(DISTINCT s, ',' ORDER BY s DESC) OVER w AS a, list(DISTINCT v ORDER BY v NULLS LAST) FILTER (WHERE v IS NOT NULL) OVER w AS b, sum(v ORDER BY i) OVER w AS c, arg_max(i, v * 10 + i ORDER BY i) OVER w AS d FROM {PEERS} {window}")
+same(f"SELECT i, list(i ORDER BY v DESC NULLS LAST, i) OVER (PARTITION BY i % 2) AS a, string_agg(s, '-' ORDER BY s NULLS LAST, i) OVER () AS b, list(i ORDER BY i DESC) FILTER (WHERE i > 3) OVER (ORDER BY i) AS c, list(i ORDER BY i DESC) OVER (ORDER BY i ROWS 2 PRECEDING EXCLUDE CURRENT ROW) AS d FROM {PEERS} ORDER BY i")
+same("SELECT sum(length(a)) AS a, max(a) AS b FROM (SELECT string_agg((i % 5)::text, '' ORDER BY i % 5 DESC, i) OVER (ORDER BY i ROWS 20 PRECEDING) AS a FROM range(2000) r(i)) q")
+
+f.note("Typed aggregates over frames of all kinds.")
+TYPED = f"(SELECT i, k, v::bigint AS b, v::smallint AS h, v::decimal(9, 2) AS d, x, timestamp '2024-02-27 00:00:00' + k * INTERVAL '1 day' AS t, (timestamp '2024-01-31 00:00:00' + k * INTERVAL '1 day')::date AS dt, x + 0.25 AS y FROM {PEERS}) q"
+KEYED = [
+    "ORDER BY i ROWS BETWEEN 1 PRECEDING AND 2 FOLLOWING",
+    "ORDER BY i ROWS BETWEEN 3 PRECEDING AND 2 PRECEDING",
+    "ORDER BY i ROWS BETWEEN 2 FOLLOWING AND 4 FOLLOWING",
+    "ORDER BY i ROWS BETWEEN UNBOUNDED PRECEDING AND 1 FOLLOWING",
+    "ORDER BY i ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING",
+    "ORDER BY i DESC ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING",
+    "ORDER BY k RANGE BETWEEN 1 PRECEDING AND CURRENT ROW",
+    "ORDER BY k NULLS FIRST RANGE BETWEEN 2 PRECEDING AND 1 PRECEDING",
+    "ORDER BY k DESC NULLS FIRST RANGE BETWEEN 1 FOLLOWING AND 2 FOLLOWING",
+    "ORDER BY k DESC NULLS LAST RANGE BETWEEN 2 PRECEDING AND 1 FOLLOWING",
+    "ORDER BY x NULLS LAST RANGE BETWEEN 0.5 PRECEDING AND 1.5 FOLLOWING",
+    "ORDER BY t RANGE BETWEEN INTERVAL '1 day' PRECEDING AND CURRENT ROW",
+    "ORDER BY t DESC NULLS LAST RANGE BETWEEN INTERVAL '36 hours' PRECEDING AND INTERVAL '1 day' FOLLOWING",
+    "ORDER BY t RANGE BETWEEN INTERVAL '1 month' PRECEDING AND INTERVAL '1 day' PRECEDING",
+    "ORDER BY k GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW",
+    "ORDER BY k DESC NULLS LAST GROUPS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING",
+    "PARTITION BY i % 2 ORDER BY k RANGE BETWEEN 1 PRECEDING AND 1 FOLLOWING",
+    "PARTITION BY i % 3 ORDER BY i ROWS 1 PRECEDING",
+]
+for keyed in KEYED:
+    window = f"WINDOW w AS ({keyed}) ORDER BY i"
+    same(f"SELECT i, sum(b) OVER w AS a, sum(d) OVER w AS b, sum(x) OVER w AS c, avg(x) OVER w AS d, avg(b) OVER w AS e, count(x) OVER w AS f FROM {TYPED} {window}")
+    same(f"SELECT i, min(h) OVER w AS a, max(b) OVER w AS b, min(x) OVER w AS c, max(d) OVER w AS d, min(t) OVER w AS e, max(dt)::text AS f FROM {TYPED} {window}".replace("max(dt)::text AS f", "(max(dt) OVER w)::text AS f"))
+    same(f"SELECT i, median(x) OVER w AS a, quantile_cont(y, 0.25) OVER w AS b, quantile_cont(x, 1.0) OVER w AS c, quantile_cont(x, 0.0) OVER w AS d FROM {TYPED} {window}")
+same(f"SELECT i, sum(b) OVER (ORDER BY dt RANGE BETWEEN INTERVAL '1 day' PRECEDING AND CURRENT ROW) AS a, sum(b) OVER (ORDER BY k, i ROWS 1 PRECEDING) AS b, max(x) OVER (ORDER BY k RANGE BETWEEN 3 PRECEDING AND 1 FOLLOWING) AS c FROM {TYPED} ORDER BY i")
+for frame in ("ROWS 7 PRECEDING", "ROWS UNBOUNDED PRECEDING", "RANGE BETWEEN 30 PRECEDING AND 10 FOLLOWING", "GROUPS BETWEEN 5 PRECEDING AND 5 FOLLOWING"):
+    same(f"SELECT sum(a) AS a, sum(b) AS b, sum(c) AS c, sum(d) AS d, sum(e) AS e FROM (SELECT sum(i * 7919 % 1000) OVER w AS a, max(i * 7919 % 1000) OVER w AS b, median((i * 7919 % 1000)::double) OVER w AS c, quantile_cont((i * 7919 % 1000)::double, 0.9) OVER w AS d, sum((i % 100)::decimal(7, 2)) OVER w AS e FROM range(4000) r(i) WINDOW w AS (PARTITION BY i % 3 ORDER BY i {frame})) q")
+same("SELECT i, min(x) OVER w AS a, max(x) OVER w AS b, median(x) OVER w AS c, sum(x) OVER w AS d FROM (VALUES (1, 1.0::double), (2, 'nan'::double), (3, 2.0), (4, 'inf'::double), (5, NULL), (6, 3.0)) n(i, x) WINDOW w AS (ORDER BY i ROWS 1 PRECEDING) ORDER BY i")
+same("SELECT i, count(*) OVER (ORDER BY u RANGE BETWEEN 3 PRECEDING AND CURRENT ROW) AS a, count(*) OVER (ORDER BY u DESC RANGE BETWEEN CURRENT ROW AND 3 FOLLOWING) AS b FROM (SELECT i, i::uint16 AS u FROM range(6) r(i)) q ORDER BY i", "SELECT i, count(*) OVER (ORDER BY i RANGE BETWEEN 3 PRECEDING AND CURRENT ROW) AS a, count(*) OVER (ORDER BY i DESC RANGE BETWEEN CURRENT ROW AND 3 FOLLOWING) AS b FROM range(6) r(i) ORDER BY i")

@@ -46,7 +46,7 @@ mod escape;
 mod expansion;
 mod faster;
 mod float32;
-mod functions;
+pub(crate) mod functions;
 mod grouping;
 pub(crate) mod guards;
 mod join_keys;
@@ -277,7 +277,7 @@ fn logical(
     let plan = widen::rewrite(rounded::rewrite(time::as_texts(plan)?, state)?)?;
     let plan = singular::rewrite(nested::comparisons(plan, state)?, state)?;
     let plan = counted::rewrite(asof::rewrite(plan, state)?, state)?;
-    dependent::rewrite(elements::rewrite(plan, state)?, state)
+    dependent::rewrite(elements::rewrite(functions::excluding::rewrite(plan)?, state)?, state)
 }
 
 /// See [`CellPlan::orders`].

@@ -68,6 +68,7 @@ pub use remote::{
 pub use run::{Batches, PhysicalRows};
 pub use runtime::{RowsRuntime, RowsState};
 pub(crate) use series::{Series, SeriesRows};
+pub(crate) use stop::go_on;
 pub use stop::{IsStopped, in_place};
 pub(crate) use thrift::Checked;
 

@@ -220,6 +220,14 @@ pub fn numbers_of(expr: Expr) -> Expr {
     marker::call(name, vec![marker::positional(expr)])
 }
 
+/// What the frame of a window excludes (`TIES`), if the key of its partitions stands for that.
+pub fn exclusion(key: &Expr) -> Option<&str> {
+    match marker::read(key, marker::EXCLUDE)? {
+        ([arg], _) => value(arg).and_then(url_of),
+        _ => None,
+    }
+}
+
 /// `base.field`, where `base` is not a name: `svd(a).u`, `x[0].T`.
 ///
 /// Names joined by dots are `Expr::CompoundIdentifier` and not matched here. Several fields in a

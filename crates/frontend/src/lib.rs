@@ -37,6 +37,7 @@ pub mod columns;
 pub mod derived;
 mod dialect;
 pub mod error;
+mod exclude;
 pub mod functions;
 pub mod interrupt;
 pub mod island;

@@ -5,9 +5,9 @@ use std::ops::Range;
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer, Whitespace, Word};
 
-use crate::asof;
 use crate::dialect::TesseraDialect;
 use crate::error::{Error, Position};
+use crate::{asof, exclude};
 
 /// The tokens of one statement, without white space, comments and the final semicolon.
 #[derive(Debug)]
@@ -86,6 +86,7 @@ fn piece(
     name_all(&mut tokens);
     name_lists(&mut tokens);
     asof::mark(&mut tokens);
+    exclude::mark(&mut tokens);
     Some(Piece { tokens, bytes, terminated })
 }
 

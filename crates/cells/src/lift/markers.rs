@@ -13,9 +13,13 @@ pub(super) const ROW_IN: &str = "tessera_row_in";
 /// `ASOF JOIN`: its condition. See [`asof`](super::asof).
 pub(super) const ASOF: &str = "tessera_asof";
 
+/// What a frame excludes, and the order of an aggregate's arguments. See
+/// [`excluding`](super::functions::excluding).
+pub(super) const FRAME: &str = "tessera_frame";
+
 /// The marker of that name.
 pub(super) fn function(name: &str) -> Option<ScalarUDF> {
-    let name = [ROW_IN, ASOF].into_iter().find(|known| *known == name)?;
+    let name = [ROW_IN, ASOF, FRAME].into_iter().find(|known| *known == name)?;
     let signature = Signature::variadic_any(Volatility::Immutable);
     Some(ScalarUDF::new_from_impl(Marker { name, signature }))
 }

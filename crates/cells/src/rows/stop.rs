@@ -8,10 +8,12 @@
 //! pairs at a time, so the check is made there, and the thread's other tasks are moved to other threads.
 
 use super::measured::Counts;
+use super::splits::WindowsExec;
 use super::wrapped::wrapped;
 use crate::rows::single::{shown_by_name, usual};
 use crate::stack;
 use crate::walk::Walk;
+use datafusion::arrow::array::RecordBatch;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -20,14 +22,57 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 use datafusion::physical_plan::joins::NestedLoopJoinExec;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::windows::WindowAggExec;
 use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 use std::fmt;
 use std::sync::Arc;
 use tessera_exec::error::Error;
+use tessera_planner::interrupt::{self, interruptible};
 use tokio::runtime::{Handle, RuntimeFlavor};
 
 /// Returns true once a statement is cancelled or has exceeded its time limit.
 pub type IsStopped = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// Tells work that takes long between two batches whether its statement is stopped. Without a condition it never is.
+#[derive(Clone, Default)]
+pub(super) struct Stop(Option<IsStopped>);
+
+impl fmt::Debug for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stop")
+    }
+}
+
+impl Stop {
+    pub(super) fn new(is_stopped: &IsStopped) -> Self {
+        Stop(Some(is_stopped.clone()))
+    }
+
+    /// Runs work, in which [`go_on`] is an error once the statement is stopped.
+    pub(super) fn within<T>(&self, work: impl FnOnce() -> T) -> T {
+        match self.0.clone() {
+            Some(is_stopped) => interruptible(move || is_stopped(), work),
+            None => work(),
+        }
+    }
+
+    /// The batches of an operator that computes [`within`](Self::within) this.
+    pub(super) fn around(
+        self,
+        mut batches: SendableRecordBatchStream,
+    ) -> BoxStream<'static, Result<RecordBatch>> {
+        stream::poll_fn(move |context| self.within(|| batches.poll_next_unpin(context))).boxed()
+    }
+}
+
+/// Checks that the statement of this work was not stopped.
+///
+/// # Errors
+/// [`Error::Cancelled`] if it was.
+pub(crate) fn go_on() -> Result<()> {
+    interrupt::check().map_err(|_| DataFusionError::External(Box::new(Error::Cancelled)))
+}
 
 /// Runs blocking work: other threads take over the tasks of this one.
 pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
@@ -93,6 +138,10 @@ fn with_edges(
         }
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
         let node = node.replace_children(children, options)?;
+        if let Some(windows) = node.downcast_ref::<WindowsExec>() {
+            let windows: Arc<dyn ExecutionPlan> = Arc::new(windows.stoppable(is_stopped));
+            return Ok(Transformed::yes(windows));
+        }
         let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() else {
             return Ok(Transformed::yes(node));
         };
@@ -179,6 +228,10 @@ impl ExecutionPlan for Checked {
             None => begin()?,
         };
         let (schema, is_stopped) = (batches.schema(), self.is_stopped.clone());
+        let batches = match self.input.is::<WindowAggExec>() {
+            true => Stop::new(&is_stopped).around(batches),
+            false => batches.boxed(),
+        };
         let checked = batches.map(move |batch| match is_stopped() {
             true => Err(DataFusionError::External(Box::new(Error::Cancelled))),
             false => batch,

@@ -19,6 +19,9 @@ pub(crate) const ASOF: &str = "__asof";
 /// The match condition of `ASOF LEFT JOIN … ON`.
 pub(crate) const ASOF_LEFT: &str = "__asof_left";
 
+/// What a frame excludes.
+pub(crate) const EXCLUDE: &str = "__exclude";
+
 pub(crate) const QUOTE: char = '[';
 
 /// The name of a marker; its span is that of the syntax it represents.

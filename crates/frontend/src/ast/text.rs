@@ -3,7 +3,7 @@
 use crate::walk::walk_mut;
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{Expr, Ident, VisitorMut};
+use sqlparser::ast::{Expr, Ident, VisitorMut, WindowType};
 
 use super::{Axis, Selection, Slice};
 
@@ -25,7 +25,7 @@ impl VisitorMut for Spell {
     type Break = ();
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if let Some(text) = subscript(expr).or_else(|| operator(expr)) {
+        if let Some(text) = subscript(expr).or_else(|| operator(expr)).or_else(|| framed(expr)) {
             // An unquoted identifier is printed verbatim.
             *expr = Expr::Identifier(Ident::new(text));
         }
@@ -80,6 +80,19 @@ fn operator(expr: &Expr) -> Option<String> {
     }
 }
 
+/// `sum(x) OVER (… EXCLUDE TIES)`
+fn framed(expr: &Expr) -> Option<String> {
+    let Expr::Function(function) = expr else { return None };
+    let Some(WindowType::WindowSpec(spec)) = &function.over else { return None };
+    let excluded = spec.partition_by.iter().find_map(super::exclusion)?;
+    let mut shown = function.clone();
+    if let Some(WindowType::WindowSpec(spec)) = &mut shown.over {
+        spec.partition_by.retain(|key| super::exclusion(key).is_none());
+    }
+    let shown = shown.to_string();
+    Some(format!("{} EXCLUDE {excluded})", shown.strip_suffix(')')?))
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
@@ -100,6 +113,7 @@ mod tests {
             "[1, 2]",
             "qr(a)",
             "tensor(SELECT lat, max(v[0:1]) FROM x GROUP BY lat)",
+            "sum(x) OVER (PARTITION BY k ORDER BY i ROWS 2 PRECEDING EXCLUDE TIES)",
         ] {
             let parsed = crate::parse(&format!("SELECT {written} FROM a")).unwrap().remove(0);
             let Statement::Query(query) = parsed.statement else { panic!("{written}") };

@@ -28,6 +28,7 @@ use tessera_planner::reduce::ReduceKind;
 use tessera_planner::scalar::Scalar;
 
 use super::super::lower::{Reason, refused};
+use super::super::markers::FRAME;
 use super::super::relation::{Column, Relation};
 use super::super::table::dtype_of;
 use super::aggregate::{Fate, Reduction};
@@ -65,6 +66,11 @@ impl Dense<'_> {
     ) -> Result<NodeId, Reason> {
         let params = &function.params;
         let name = function.fun.name().to_string();
+        if name == FRAME {
+            return Err(
+                "OVER with EXCLUDE, or an order of arguments, has no dense form".to_string()
+            );
+        }
         if params.null_treatment == Some(NullTreatment::IgnoreNulls) || params.distinct {
             return Err(format!("{name} OVER with DISTINCT or IGNORE NULLS has no dense form"));
         }

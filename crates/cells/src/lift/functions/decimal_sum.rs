@@ -22,6 +22,11 @@ fn too_large() -> DataFusionError {
     DataFusionError::External(Box::new(overflow("sum")))
 }
 
+/// The total, unless it has too many digits; `None` if it has too many bits.
+pub(crate) fn checked(total: Option<i128>) -> Result<i128> {
+    total.filter(|total| is_within(*total)).ok_or_else(too_large)
+}
+
 fn decimals(values: &[ArrayRef]) -> Result<&Decimal128Array> {
     match values.first().and_then(|values| values.as_primitive_opt::<Decimal128Type>()) {
         Some(values) => Ok(values),
@@ -72,10 +77,8 @@ impl Accumulator for Total {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        match is_within(self.total) {
-            true => self.value(),
-            false => Err(too_large()),
-        }
+        checked(Some(self.total))?;
+        self.value()
     }
 
     fn size(&self) -> usize {

@@ -189,10 +189,12 @@ fn interpolated(values: &mut [f64], is_sorted: bool, at: f64) -> Option<f64> {
             (lower, above.iter().copied().min_by(f64::total_cmp))
         }
     };
-    Some(match upper {
-        Some(upper) if weight > 0.0 && upper != lower => lower + (upper - lower) * weight,
-        _ => lower,
-    })
+    Some(upper.map_or(lower, |upper| between(lower, upper, weight)))
+}
+
+/// The value between two neighbours at this part of their distance.
+pub(crate) fn between(lower: f64, upper: f64, weight: f64) -> f64 {
+    if weight > 0.0 && upper != lower { lower + (upper - lower) * weight } else { lower }
 }
 
 #[cfg(test)]

@@ -107,6 +107,16 @@ impl AggregateUDFImpl for CheckedSum {
     }
 }
 
+/// The error of a total that does not fit its type.
+pub(crate) fn too_large(total: i128, result: &DataType) -> DataFusionError {
+    DataFusionError::External(Box::new(Error::Cells {
+        code: "integer_overflow",
+        message: format!("sum: the total {total} does not fit {result}"),
+        position: None,
+        hint: Some("sum `x::double` instead".to_string()),
+    }))
+}
+
 #[derive(Debug)]
 struct Total {
     total: i128,
@@ -151,14 +161,7 @@ impl Accumulator for Total {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let overflow = || {
-            DataFusionError::External(Box::new(Error::Cells {
-                code: "integer_overflow",
-                message: format!("sum: the total {} does not fit {}", self.total, self.result),
-                position: None,
-                hint: Some("sum `x::double` instead".to_string()),
-            }))
-        };
+        let overflow = || too_large(self.total, &self.result);
         let is_null = self.count == 0;
         match self.result {
             _ if is_null => ScalarValue::try_from(&self.result),

@@ -92,11 +92,9 @@ fn value_at(function: &Function, args: [Expr; 2], is_greatest: bool) -> Option<E
     if function.over.is_some() {
         let name = if is_greatest { ARG_MAX } else { ARG_MIN };
         let new = with(function, name, args.into());
-        let is_plain = matches!(
-            &new.args,
-            FunctionArguments::List(list)
-                if list.clauses.is_empty() && list.duplicate_treatment.is_none()
-        );
+        // One of several equal rows has the same value.
+        let is_plain =
+            matches!(&new.args, FunctionArguments::List(list) if list.clauses.is_empty());
         return is_plain.then_some(Expr::Function(new));
     }
     // An aggregate inside is an error, which needs no condition: one in another would be copied at each level.

@@ -11,12 +11,16 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    Expr, Ident, NamedWindowDefinition, NamedWindowExpr, OrderBy, Query, Select, VisitorMut,
-    WindowSpec, WindowType,
+    Expr, Function, FunctionArgumentClause, FunctionArguments, Ident, NamedWindowDefinition,
+    NamedWindowExpr, OrderBy, OrderByExpr, Query, Select, Value, VisitorMut, WindowSpec,
+    WindowType,
 };
+use tessera_frontend::ast;
 use tessera_frontend::error::{Error, Position, nearest};
 use tessera_frontend::walk::walk_mut;
 
+use super::super::functions::excluding;
+use super::super::markers::FRAME;
 use super::super::parts::{Parts, Written};
 
 /// Writes out the windows of a block's items and of QUALIFY.
@@ -116,13 +120,16 @@ impl Windows {
             );
             return Err(refused("cannot take over its frame", hint));
         }
-        if !spec.partition_by.is_empty() {
+        let is_excluded = |key: &Expr| ast::exclusion(key).is_some();
+        let (excluded, own): (Vec<Expr>, Vec<Expr>) =
+            std::mem::take(&mut spec.partition_by).into_iter().partition(is_excluded);
+        if !own.is_empty() {
             return Err(refused("has its PARTITION BY and cannot have another one", apart()));
         }
         if !spec.order_by.is_empty() && !base.order_by.is_empty() {
             return Err(refused("has its ORDER BY and cannot have another one", apart()));
         }
-        spec.partition_by.clone_from(&base.partition_by);
+        spec.partition_by = base.partition_by.iter().cloned().chain(excluded).collect();
         if spec.order_by.is_empty() {
             spec.order_by.clone_from(&base.order_by);
         }
@@ -151,23 +158,61 @@ struct Calls<'a> {
 impl Calls<'_> {
     fn one(&mut self, expr: &mut Expr) -> Result<(), Error> {
         let Expr::Function(function) = &*expr else { return Ok(()) };
-        let (spec, size) = match &function.over {
+        let named = match &function.over {
             Some(WindowType::NamedWindow(name)) => {
                 let known = self.windows.find(name)?;
-                (known.spec.clone(), known.size)
+                Some((known.spec.clone(), known.size))
             }
-            Some(WindowType::WindowSpec(spec)) => {
-                let Some(name) = &spec.window_name else { return Ok(()) };
-                (self.windows.whole(spec.clone())?, self.windows.find(name)?.size)
-            }
+            Some(WindowType::WindowSpec(spec)) => match &spec.window_name {
+                Some(name) => {
+                    Some((self.windows.whole(spec.clone())?, self.windows.find(name)?.size))
+                }
+                None => None,
+            },
             None => return Ok(()),
         };
-        self.written.add(size, expr)?;
+        if let Some((_, size)) = &named {
+            self.written.add(*size, expr)?;
+        }
         if let Expr::Function(function) = expr {
-            function.over = Some(WindowType::WindowSpec(spec));
+            if let Some((spec, _)) = named {
+                function.over = Some(WindowType::WindowSpec(spec));
+            }
+            mark(function);
         }
         Ok(())
     }
+}
+
+/// What DataFusion's planner cannot read moves to a marker among the keys of the partitions: what the frame excludes, and
+/// the order of the arguments. See [`excluding`](super::super::functions::excluding).
+fn mark(function: &mut Function) {
+    let Some(WindowType::WindowSpec(spec)) = &mut function.over else { return };
+    let at = spec.partition_by.iter().position(|key| ast::exclusion(key).is_some());
+    let excluded = at.map(|at| spec.partition_by.remove(at));
+    let excluded = excluded.as_ref().and_then(ast::exclusion).unwrap_or_default().to_string();
+    let mut keys = Vec::new();
+    if let FunctionArguments::List(list) = &mut function.args {
+        list.clauses.retain_mut(|clause| match clause {
+            FunctionArgumentClause::OrderBy(order) => {
+                keys.append(order);
+                false
+            }
+            _ => true,
+        });
+    }
+    if excluded.is_empty() && keys.is_empty() {
+        return;
+    }
+    let option = |key: &OrderByExpr| {
+        let is_ascending = key.options.asc.unwrap_or(true);
+        let is_null_first = key.options.nulls_first.unwrap_or(!is_ascending);
+        excluding::option(is_ascending, is_null_first)
+    };
+    let options: String = keys.iter().map(option).collect();
+    let texts = [excluded, options].map(|text| Expr::Value(Value::SingleQuotedString(text).into()));
+    let args = texts.into_iter().chain(keys.into_iter().map(|key| key.expr)).collect();
+    spec.partition_by.push(super::call(FRAME, args));
 }
 
 impl VisitorMut for Calls<'_> {
@@ -222,6 +267,14 @@ mod tests {
             ),
             ("sum(x) OVER f", "sum(x) OVER (PARTITION BY k ORDER BY i ROWS 2 PRECEDING)"),
             ("1 + sum(x) OVER ()", "1 + sum(x) OVER ()"),
+            (
+                "sum(x) OVER (v ROWS 1 PRECEDING EXCLUDE TIES)",
+                "sum(x) OVER (PARTITION BY k, tessera_frame('TIES', '') ORDER BY i ROWS 1 PRECEDING)",
+            ),
+            (
+                "list(x ORDER BY y DESC, z) OVER (ORDER BY i)",
+                "list(x) OVER (PARTITION BY tessera_frame('', 'Za', y, z) ORDER BY i)",
+            ),
             ("(SELECT sum(y) OVER w FROM u)", "(SELECT sum(y) OVER w FROM u)"),
         ] {
             assert_eq!(expanded(call, windows).unwrap(), want);

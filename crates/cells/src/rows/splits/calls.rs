@@ -1,8 +1,11 @@
 //! Window functions that are computed for all rows of some partitions at a time: `sum`, `avg`, `count` and others over
-//! whole partitions, sums, means and counts of floats over frames of rows, numbers and ranks of rows.
+//! whole partitions, those with [kernels] over frames, numbers and ranks of rows.
 //!
 //! The sums are those of DataFusion's operator to the bit where it computes them for frames; over whole partitions they
 //! are those of GROUP BY.
+
+mod frames;
+mod kernels;
 
 use crate::lift::MovingSum;
 use datafusion::arrow::array::{
@@ -11,7 +14,7 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::buffer::NullBuffer;
 use datafusion::arrow::compute::{concat, partition, sum, take};
-use datafusion::arrow::datatypes::{DataType, Float64Type, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{Float64Type, Schema, SchemaRef};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{EmitTo, WindowFrame, WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::PhysicalExpr;
@@ -20,6 +23,8 @@ use datafusion::physical_expr::window::{
     PlainAggregateWindowExpr, SlidingAggregateWindowExpr, StandardWindowExpr, WindowExpr,
 };
 use datafusion::physical_plan::windows::WindowUDFExpr;
+use frames::{Frames, Spans};
+use kernels::Fold;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -60,9 +65,18 @@ enum Kind {
         before: usize,
         after: usize,
     },
+    /// An aggregate of any frames.
+    Framed(Box<Framed>),
     RowNumber,
     Rank,
     DenseRank,
+}
+
+#[derive(Debug)]
+struct Framed {
+    fold: Fold,
+    argument: Arc<dyn PhysicalExpr>,
+    frames: Frames,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +101,12 @@ impl Calls {
         let partition = largest.cloned().unwrap_or_default();
         let schema = Arc::new(Schema::new_with_metadata(fields, input.metadata().clone()));
         Ok(Some(Calls { calls, partition, schema }))
+    }
+
+    /// How many times the memory of the rows their calls need, with the rows.
+    pub(super) fn copies(&self) -> usize {
+        let is_framed = |call: &Call| matches!(call.kind, Kind::Framed(_));
+        if self.calls.iter().any(is_framed) { 4 } else { 2 }
     }
 
     /// Where the last partition of sorted rows begins: batch and row. No batch is empty.
@@ -155,18 +175,15 @@ fn kind(expr: &Arc<dyn WindowExpr>, input: &Schema) -> Result<Option<Kind>> {
         let is_known = WHOLE.contains(&name) && aggregate.groups_accumulator_supported();
         return Ok(is_known.then(|| Kind::Whole(Box::new(aggregate.clone()))));
     }
-    let what = match name {
-        "sum" => What::Sum,
-        "avg" => What::Mean,
-        "count" => What::Count,
-        _ => return Ok(None),
-    };
-    let arguments = aggregate.expressions();
-    let [argument] = arguments.as_slice() else { return Ok(None) };
-    if what != What::Count && argument.data_type(input)? != DataType::Float64 {
-        return Ok(None);
+    let Some(fold) = Fold::of(aggregate, input)? else { return Ok(None) };
+    let Some(argument) = aggregate.expressions().into_iter().next() else { return Ok(None) };
+    if let Fold::Floats(what) = fold
+        && let Some(kind) = framed(frame, what, &argument)
+    {
+        return Ok(Some(kind));
     }
-    Ok(framed(frame, what, argument.clone()))
+    let frames = Frames::of(frame, expr.order_by(), input)?;
+    Ok(frames.map(|frames| Kind::Framed(Box::new(Framed { fold, argument, frames }))))
 }
 
 /// True if the frame of each row is its partition.
@@ -178,13 +195,15 @@ fn is_whole(frame: &WindowFrame, is_unordered: bool) -> bool {
     is_end(&frame.start_bound) && is_end(&frame.end_bound)
 }
 
-fn framed(frame: &WindowFrame, what: What, argument: Arc<dyn PhysicalExpr>) -> Option<Kind> {
+/// Sums, means or counts of the usual frames.
+fn framed(frame: &WindowFrame, what: What, argument: &Arc<dyn PhysicalExpr>) -> Option<Kind> {
     use WindowFrameBound::{CurrentRow, Following, Preceding};
     let rows = |value: &ScalarValue| match value {
         ScalarValue::UInt64(Some(rows)) => usize::try_from(*rows).ok(),
         _ => None,
     };
     let is_first = frame.start_bound.is_unbounded();
+    let argument = argument.clone();
     match (frame.units, &frame.start_bound, &frame.end_bound) {
         (WindowFrameUnits::Rows, _, CurrentRow) if is_first => {
             Some(Kind::Running { what, argument, with_peers: false })
@@ -255,6 +274,16 @@ impl Call {
                 }
                 out.array()?
             }
+            Kind::Framed(call) => {
+                let Framed { fold, argument, frames } = &**call;
+                let peers = if frames.has_groups() { peers()? } else { Vec::new() };
+                let key = match self.order.first().filter(|_| frames.has_distance()) {
+                    Some(key) => Some(evaluated(key, batches)?),
+                    None => None,
+                };
+                let spans = Spans::new(frames, &partitions, &peers, key.as_ref())?;
+                fold.over(&evaluated(argument, batches)?, frames, &spans)?
+            }
             Kind::RowNumber => {
                 let numbers = partitions.iter().flat_map(|rows| 1..=rows.len() as u64);
                 Arc::new(UInt64Array::from_iter_values(numbers))
@@ -303,6 +332,37 @@ impl Values {
 
     fn is_valid(&self, row: usize) -> bool {
         self.nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row))
+    }
+
+    /// The sum of some rows, of which `count` are not NULL.
+    fn sum(&self, rows: &Range<usize>, count: usize) -> f64 {
+        match (&self.floats, rows.len()) {
+            (Some(floats), 1) if count == 1 => floats.value(rows.start),
+            (Some(floats), 2..) => sum(&floats.slice(rows.start, rows.len())).unwrap_or(0.0),
+            _ => 0.0,
+        }
+    }
+
+    /// Adds the rows that come to a frame, and the number of their values, and removes those that go.
+    fn moved(
+        &self,
+        came: Range<usize>,
+        gone: Range<usize>,
+        frame: &mut MovingSum,
+        count: &mut usize,
+    ) {
+        for row in came.filter(|&row| self.is_valid(row)) {
+            *count += 1;
+            if let Some(floats) = &self.floats {
+                frame.push(floats.value(row));
+            }
+        }
+        for _ in gone.filter(|&row| self.is_valid(row)) {
+            *count -= 1;
+            if self.floats.is_some() {
+                frame.pop();
+            }
+        }
     }
 
     /// The number of values in some rows that are not NULL.
@@ -398,13 +458,7 @@ fn running_with_peers(
         {
             let more = values.count(rows);
             count += more;
-            if let Some(floats) = &values.floats {
-                match rows.len() {
-                    1 if more == 1 => total += floats.value(rows.start),
-                    1 => {}
-                    _ => total += sum(&floats.slice(rows.start, rows.len())).unwrap_or(0.0),
-                }
-            }
+            total += values.sum(rows, more);
             rows.clone().for_each(|_| out.push(count, total));
             at = rows.end;
         }
@@ -417,32 +471,21 @@ fn moving(values: &Values, rows: Range<usize>, before: usize, after: usize, out:
     let mut count = 0_usize;
     if let (Some(floats), None) = (&values.floats, &values.nulls) {
         let floats = &floats.values()[..];
-        return frames(rows, before, after, |came, gone| {
+        return around(rows, before, after, |came, gone| {
             count = count + came.len() - gone.len();
             floats[came].iter().for_each(|&value| frame.push(value));
             gone.for_each(|_| frame.pop());
             out.push(count, frame.all().1);
         });
     }
-    frames(rows, before, after, |came, gone| {
-        for row in came.filter(|&row| values.is_valid(row)) {
-            count += 1;
-            if let Some(floats) = &values.floats {
-                frame.push(floats.value(row));
-            }
-        }
-        for _ in gone.filter(|&row| values.is_valid(row)) {
-            count -= 1;
-            if values.floats.is_some() {
-                frame.pop();
-            }
-        }
+    around(rows, before, after, |came, gone| {
+        values.moved(came, gone, &mut frame, &mut count);
         out.push(count, frame.all().1);
     });
 }
 
 /// For each row, the rows that come into its frame, and those that go after that.
-fn frames(
+fn around(
     rows: Range<usize>,
     before: usize,
     after: usize,
@@ -477,73 +520,4 @@ fn ranked(
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::*;
-    use datafusion::arrow::array::NullArray;
-    use datafusion::physical_expr::expressions::col;
-
-    fn array(what: What, compute: impl Fn(&mut Results)) -> ArrayRef {
-        let mut out = Results::new(what, 0);
-        compute(&mut out);
-        out.array().unwrap()
-    }
-
-    #[test]
-    fn columns_without_nulls_have_the_results_of_those_that_may_have_some() {
-        let floats: Float64Array =
-            (0..500).map(|i| Some(1.0 / f64::from(1 + i * 7 % 113))).collect();
-        let floats: ArrayRef = Arc::new(floats);
-        let partitions = [0..3, 3..120, 120..500];
-        for what in [What::Sum, What::Mean, What::Count] {
-            let plain = Values::new(what, &floats);
-            assert!(plain.nulls.is_none());
-            let checked =
-                Values { nulls: Some(NullBuffer::new_valid(500)), ..Values::new(what, &floats) };
-            let each = |values: &Values| array(what, |out| running(values, &partitions, out));
-            assert_eq!(&each(&plain), &each(&checked), "{what:?}");
-            for (before, after) in [(9, 0), (0, 2), (3, 5), (1000, 1000)] {
-                let each = |values: &Values| {
-                    array(what, |out| {
-                        for partition in &partitions {
-                            moving(values, partition.clone(), before, after, out);
-                        }
-                    })
-                };
-                assert_eq!(&each(&plain), &each(&checked), "{what:?} {before} {after}");
-            }
-        }
-    }
-
-    #[test]
-    fn nulls_are_not_counted() {
-        let floats = Float64Array::from(vec![None, Some(1.0), None, Some(2.0), None, None]);
-        let floats: ArrayRef = Arc::new(floats);
-        let pairs = |what, values: &ArrayRef| {
-            array(what, |out| moving(&Values::new(what, values), 0..values.len(), 1, 0, out))
-        };
-        let sums = Float64Array::from(vec![None, Some(1.0), Some(1.0), Some(2.0), Some(2.0), None]);
-        assert_eq!(pairs(What::Sum, &floats).as_primitive::<Float64Type>(), &sums);
-        let counts: ArrayRef = Arc::new(Int64Array::from(vec![0, 1, 1, 1, 1, 0]));
-        assert_eq!(&pairs(What::Count, &floats), &counts);
-        let counts: ArrayRef = Arc::new(Int64Array::from(vec![0, 0]));
-        let nulls: ArrayRef = Arc::new(NullArray::new(2));
-        assert_eq!(&pairs(What::Count, &nulls), &counts);
-    }
-
-    #[test]
-    fn the_last_partition_may_begin_in_any_batch() {
-        let batch = |keys: &[i64]| {
-            let keys: ArrayRef = Arc::new(Int64Array::from(keys.to_vec()));
-            RecordBatch::try_from_iter([("k", keys)]).unwrap()
-        };
-        let schema = batch(&[]).schema();
-        let partition = vec![col("k", &schema).unwrap()];
-        let calls = Calls { calls: Vec::new(), partition, schema };
-        let start = |batches: &[RecordBatch]| calls.start_of_last(batches).unwrap();
-        assert_eq!(start(&[batch(&[1, 1]), batch(&[1, 1]), batch(&[2, 2])]), (2, 0));
-        assert_eq!(start(&[batch(&[1, 1]), batch(&[1, 2])]), (1, 1));
-        assert_eq!(start(&[batch(&[1, 2]), batch(&[2, 2]), batch(&[2])]), (0, 1));
-        assert_eq!(start(&[batch(&[1]), batch(&[1, 1])]), (0, 0));
-    }
-}
+mod tests;

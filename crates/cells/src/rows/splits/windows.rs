@@ -17,6 +17,7 @@ use super::parts::PartsExec;
 use super::replaced;
 use super::sort::{SortSplitsExec, Sorted, of_sorted};
 use crate::rows::single::{self, usual};
+use crate::rows::stop::{IsStopped, Stop};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::internal_datafusion_err;
 use datafusion::common::utils::memory::{RecordBatchMemoryCounter, get_record_batch_memory_size};
@@ -38,7 +39,7 @@ use std::sync::Arc;
 const MERGE_SHARE: usize = 4;
 
 /// A window operator above a sort.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(in crate::rows) struct WindowsExec {
     /// The operator, with the sort as its input.
     window: Arc<dyn ExecutionPlan>,
@@ -46,6 +47,7 @@ pub(in crate::rows) struct WindowsExec {
     keys: usize,
     calls: Option<Arc<Calls>>,
     properties: Arc<PlanProperties>,
+    stop: Stop,
 }
 
 impl WindowsExec {
@@ -63,7 +65,8 @@ impl WindowsExec {
             return Ok(None);
         }
         let properties = window.properties().clone();
-        Ok(Some(WindowsExec { window: window.clone(), keys, calls, properties }))
+        let (window, stop) = (window.clone(), Stop::default());
+        Ok(Some(WindowsExec { window, keys, calls, properties, stop }))
     }
 
     /// The parts of its sort, which may be computed elsewhere; `None` if they are already, or if there are no splits.
@@ -76,8 +79,12 @@ impl WindowsExec {
         let sort = sort(&self.window)
             .ok_or_else(|| internal_datafusion_err!("the input of a window is not its sort"))?;
         let window = replaced(&self.window, vec![Arc::new(sort.over_parts(parts)?)])?;
-        let (keys, calls) = (self.keys, self.calls.clone());
-        Ok(WindowsExec { window, keys, calls, properties: self.properties.clone() })
+        Ok(WindowsExec { window, ..self.clone() })
+    }
+
+    /// The same windows, which end soon after `is_stopped` returns true.
+    pub(in crate::rows) fn stoppable(&self, is_stopped: &IsStopped) -> Self {
+        WindowsExec { stop: Stop::new(is_stopped), ..self.clone() }
     }
 }
 
@@ -115,9 +122,7 @@ impl ExecutionPlan for WindowsExec {
         let sort = self.window.children().into_iter().next().cloned();
         let sort = sort.ok_or_else(|| internal_datafusion_err!("a window has no input"))?;
         let window = replaced(&self.window, vec![replaced(&sort, children)?])?;
-        let (keys, calls) = (self.keys, self.calls.clone());
-        let properties = self.properties.clone();
-        Ok(Arc::new(WindowsExec { window, keys, calls, properties }))
+        Ok(Arc::new(WindowsExec { window, ..Self::clone(&self) }))
     }
 
     fn execute(
@@ -133,6 +138,7 @@ impl ExecutionPlan for WindowsExec {
             window: self.window.clone(),
             calls: self.calls.clone(),
             context: context.clone(),
+            stop: self.stop.clone(),
         });
         let has_parts = self.keys > 0;
         let batch_rows = context.session_config().batch_size().max(1);
@@ -176,6 +182,7 @@ struct Each {
     window: Arc<dyn ExecutionPlan>,
     calls: Option<Arc<Calls>>,
     context: Arc<TaskContext>,
+    stop: Stop,
 }
 
 impl Each {
@@ -211,6 +218,7 @@ impl Each {
             most,
             memory,
             calls,
+            stop: self.stop.clone(),
         };
         let parts = stream::try_unfold(Some(state), move |state| {
             let each = self.clone();
@@ -245,7 +253,7 @@ impl Each {
             replaced(&self.window, vec![Arc::new(rows)])?.execute(0, self.context.clone())
         };
         match windowed() {
-            Ok(rows) => rows.boxed(),
+            Ok(rows) => self.stop.clone().around(rows),
             Err(e) => stream::iter([Err(e)]).boxed(),
         }
     }
@@ -270,6 +278,7 @@ struct Partitions {
     most: usize,
     memory: MemoryReservation,
     calls: Arc<Calls>,
+    stop: Stop,
 }
 
 enum Next {
@@ -290,7 +299,7 @@ impl Partitions {
                     Some(batch) if batch.num_rows() == 0 => {}
                     Some(batch) => {
                         let bytes = self.counted.count_batch(&batch);
-                        let fits = self.memory.try_grow(2 * bytes).is_ok()
+                        let fits = self.memory.try_grow(self.calls.copies() * bytes).is_ok()
                             && self.memory.size() <= self.most;
                         self.count += batch.num_rows();
                         self.bytes += bytes;
@@ -317,7 +326,7 @@ impl Partitions {
                 continue;
             }
             let whole = self.before(batch, row);
-            let rows = self.calls.with_results(whole)?;
+            let rows = self.stop.within(|| self.calls.with_results(whole))?;
             self.memory.free();
             return Ok(Next::Rows(rows));
         }

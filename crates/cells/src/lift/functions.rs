@@ -7,6 +7,7 @@ mod bounded;
 mod correlation;
 mod date_part;
 mod date_trunc;
+mod dates;
 mod decimal_sum;
 mod discrete;
 mod elementwise;
@@ -54,6 +55,7 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionConfig;
 use date_part::DatePartOf;
 use date_trunc::DateTruncOf;
+pub(super) use dates::span_of;
 use discrete::Discrete;
 pub(super) use elementwise::{EDGES_MAX, WITHOUT_NAN, is_elementwise, parts};
 use extreme::Extreme;
@@ -143,6 +145,7 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     ours.push(super::escape::function());
     ours.extend(elementwise::functions());
     ours.extend(hashes::functions());
+    ours.extend(dates::functions());
     ours.extend(scaled::functions());
     ours.extend([extract::function(), uuid_text()]);
     ours.extend(super::nested::functions());

@@ -8,8 +8,7 @@
 //! 4. Numeric items of a block without `FROM` become columns of a tensor block, so that `7 / 2` follows NumPy.
 //! 5. Subqueries replace joins with an alias, and blocks whose `ORDER BY` names a column that an alias hides; UNNEST
 //!    replaces `unnest(…)` in FROM and series over columns.
-//! 6. Expressions replace aliases of items in WHERE and in later items; windows replace their names.
-//! 7. Tensor syntax is rejected.
+//! 6. Expressions replace aliases of items in WHERE and in later items, windows their names; tensor syntax is rejected.
 
 mod aggregates;
 mod aliases;
@@ -17,6 +16,7 @@ mod casts;
 mod columns;
 mod fields;
 mod headings;
+mod intervals;
 mod items;
 mod known;
 mod nested;
@@ -383,7 +383,7 @@ impl VisitorMut for Relations<'_> {
         if let Err(error) = interrupt::check() {
             return ControlFlow::Break(error);
         }
-        if let Some(call) = tensors::rewritten(expr) {
+        if let Some(call) = tensors::rewritten(expr).or_else(|| intervals::of_list(expr)) {
             *expr = call;
         }
         if let Some(element) = subscripts::element(expr) {

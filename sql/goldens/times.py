@@ -1,0 +1,94 @@
+"""sql/cells/time_functions: functions of times and intervals that DuckDB has, expected from DuckDB."""
+
+from datetime import datetime
+
+import duckdb
+import numpy as np
+
+from .calendars import STORES, TIMES, plus
+from .core import ERA5, Script
+from .labels import air
+
+cells = air[["t2m", "precip"]].to_dataframe(dim_order=["time", "lat", "lon"]).reset_index()
+con = duckdb.connect()
+con.execute("CREATE TABLE era5 AS SELECT * FROM cells")
+VIEWS = [
+    "CREATE VIEW ev AS SELECT * FROM (VALUES (1, timestamp '2020-01-31 10:11:12.345678', timestamp '2021-02-28 09:00:00', date '2020-02-29', 1), "
+    "(2, timestamp '1969-12-31 23:30:00', timestamp '1970-01-01 00:30:00', date '1999-12-31', 2), "
+    "(3, timestamp '2020-03-31 00:00:00', timestamp '2020-02-29 12:00:00', date '2021-01-01', -3), "
+    "(4, NULL, timestamp '2020-02-29 12:00:00', NULL, NULL), "
+    "(5, timestamp '2000-02-29 23:59:59.999999', timestamp '2020-02-28 23:59:59', date '2000-01-03', 40)) v(id, a, b, d, n)",
+]
+for view in VIEWS:
+    con.execute(view)
+
+f = Script("cells/time_functions", "Functions of times and intervals. Expected values from DuckDB.", 1e-12, setup=[ERA5, *VIEWS])
+
+
+def same(sql, script=None):
+    rows = con.execute(sql).fetchall()
+    assert rows, sql
+    (script or f).rows(sql, [tuple(np.datetime64(v) if isinstance(v, datetime) else v for v in row) for row in rows])
+
+
+f.note("Intervals of all units, and of columns.")
+same("SELECT id, a + INTERVAL '1 quarter' AS q, a + INTERVAL 2 QUARTERS AS qs, a - INTERVAL '1' QUARTER AS back FROM ev ORDER BY id")
+same("SELECT id, a + INTERVAL '1 week' AS w, a + INTERVAL '1 decade' AS d, a + INTERVAL '1 century' AS c, INTERVAL '2 millennia' = INTERVAL '2000 years' AS m FROM ev ORDER BY id")
+same("SELECT id, a + INTERVAL 3 DECADES AS d, a + INTERVAL 2 CENTURIES AS c, a + INTERVAL 1 QUARTER AS q, a + INTERVAL '1 year 2 months' AS y FROM ev ORDER BY id")
+same("SELECT id, a + INTERVAL (n) DAY AS d, a + INTERVAL (n + 1) MONTHS AS m, a - INTERVAL (n) QUARTERS AS q, a + INTERVAL (n * 2) HOURS AS h FROM ev ORDER BY id")
+same("SELECT id, b + to_years(n) AS y, b + to_months(n) AS m, b + to_weeks(n) AS w, b + to_days(n) AS d, b + to_quarters(n) AS q, b + to_decades(2) AS dec, b + to_centuries(1) AS c, to_millennia(n) = to_years(1000 * n) AS mi FROM ev ORDER BY id")
+same("SELECT id, b + to_hours(n) AS h, b + to_minutes(n) AS m, b + to_seconds(n) AS s, b + to_seconds(n + 0.25) AS f, b + to_milliseconds(n) AS ms, b + to_microseconds(n) AS us FROM ev ORDER BY id")
+same("SELECT id, d + INTERVAL (n) DAY AS d, date_add(d, INTERVAL '36 hours') AS h, date_add(a, INTERVAL (n) MONTH) AS m FROM ev ORDER BY id")
+same("SELECT id FROM ev WHERE a + INTERVAL (n) DAY > b ORDER BY id")
+same("SELECT sum(n) AS n, max(a + to_days(n)) AS t FROM ev WHERE b - a < to_years(2) ")
+same("SELECT id, '2 quarters'::interval = INTERVAL '6 months' AS q FROM ev WHERE id < 3 ORDER BY id")
+f.error("SELECT a + INTERVAL (n) FROM ev", "syntax")
+f.error("SELECT to_days(n + 0.5) AS i FROM ev", "type_error: .*to_days")
+f.error("SELECT b + to_years(n * 100000000) AS t FROM ev WHERE id = 5", "to_years")
+
+f.note("Differences: how often a part begins, and how many whole parts there are.")
+for part in ("year", "quarter", "month", "day", "hour", "minute", "second", "microsecond", "decade", "isoyear"):
+    same(f"SELECT id, date_diff('{part}', a, b) AS diff, datediff('{part}', d, a::date) AS days, date_sub('{part}', a, b) AS whole FROM ev ORDER BY id")
+same("SELECT id, date_diff('week', a, b) AS diff, date_sub('week', a, b) AS whole FROM ev WHERE id <> 2 ORDER BY id")
+same("SELECT date_diff('month', d, a) AS m, count(*) AS n FROM ev GROUP BY 1 ORDER BY 1 NULLS LAST")
+same("SELECT id FROM ev WHERE date_diff('day', d, a) > 0 ORDER BY id")
+same("SELECT id, b - age(b, a) = a AS back, epoch(age(b, a)) AS s, extract(month FROM age(b, a)) AS m, extract(day FROM age(b, a)) AS d, extract(hour FROM age(b, a)) AS h FROM ev ORDER BY id")
+same("SELECT id, age(d, date '1999-12-31') > INTERVAL '1 month' AS long, extract(year FROM age(d, date '1990-06-15')) AS y FROM ev ORDER BY id")
+f.error("SELECT date_diff('fortnight', a, b) AS x FROM ev", "invalid_argument: .*fortnight")
+f.error("SELECT date_diff(n, a, b) AS x FROM ev", "(invalid_argument|type_error)")
+f.error("SELECT date_diff('day', a) AS x FROM ev", "(type_error|argument_count)")
+
+f.note("Parts of times, and times of numbers.")
+same("SELECT id, last_day(a) AS a, last_day(d) AS d FROM ev ORDER BY id")
+same("SELECT id, dayname(a) AS a, dayname(d) AS d, monthname(a) AS ma, monthname(d) AS md FROM ev ORDER BY id")
+same("SELECT id, epoch(a) AS s, epoch_ms(a) AS ms, epoch_us(a) AS us, epoch_ns(a) AS ns, epoch_ms(d) AS d FROM ev ORDER BY id")
+same("SELECT id, isodow(a) AS a, isodow(d) AS d, weekofyear(d) AS w, isoyear(d) AS y FROM ev ORDER BY id")
+same("SELECT id, make_date(2000 + abs(n), 2, 28) AS d, make_timestamp(2000 + abs(n), 2, 28, 10, abs(n), 12.345678) AS t, make_timestamp(epoch_us(a)) AS u, epoch_ms(epoch_ms(a)) AS v FROM ev ORDER BY id")
+same("SELECT id, epoch(INTERVAL '14 months' * n) AS m, epoch(INTERVAL '1 day 2 hours' * n) AS d, extract(epoch FROM b - a) AS s, epoch_ms(to_months(n)) AS ms FROM ev ORDER BY id")
+same("SELECT id, date_part(['year', 'month'], a)['year'] AS y, date_part(['year', 'month'], a)['month'] AS m FROM ev ORDER BY id")
+same("SELECT dayname(d) AS day, count(*) AS n, min(monthname(d)) AS m FROM ev WHERE d IS NOT NULL GROUP BY dayname(d) ORDER BY day")
+f.error("SELECT dayname(n) AS x FROM ev", "type_error: .*dayname")
+f.error("SELECT make_timestamp(2021, 2, 28 + abs(n), 0, 0, 0) AS t FROM ev WHERE id = 1", "2021-2-29")
+
+f.note("Buckets of times.")
+same("SELECT id, time_bucket(INTERVAL '15 minutes', a) AS m, time_bucket(INTERVAL '7 hours', a) AS h, time_bucket(INTERVAL '2 weeks', a) AS w, time_bucket(INTERVAL '5 months', a) AS mo FROM ev ORDER BY id")
+same("SELECT id, time_bucket(INTERVAL '2 weeks', d) AS w, time_bucket(INTERVAL '1 quarter', d) AS q, time_bucket(INTERVAL '10 years', d) AS y FROM ev ORDER BY id")
+same("SELECT id, time_bucket(INTERVAL '1 day', a, INTERVAL '6 hours') AS o, time_bucket(INTERVAL '15 minutes', a, timestamp '2000-01-01 00:05:00') AS p, time_bucket(INTERVAL '5 months', a, INTERVAL '1 month 3 days') AS q FROM ev ORDER BY id")
+same("SELECT time_bucket(INTERVAL '10 days', time) AS t, count(t2m) AS n, max(t2m) AS m FROM era5 GROUP BY t ORDER BY t LIMIT 6")
+same("SELECT id, time_bucket(to_days(abs(n)), a) AS t FROM ev ORDER BY id")
+f.error("SELECT time_bucket(INTERVAL '1 month 1 day', a) AS t FROM ev", "time_bucket")
+f.error("SELECT time_bucket(INTERVAL '0 days', a) AS t FROM ev", "greater than 0")
+
+f.note("Texts in a format.")
+TEXTS = "(VALUES (1, '1.2.2020'), (2, '31.12.1999'), (3, NULL), (4, '01.02.2020 ')) t(id, s)"
+same(f"SELECT id, strptime(s, '%d.%m.%Y') AS t FROM {TEXTS} ORDER BY id")
+same("SELECT id, try_strptime(s, '%d.%m.%Y') AS t, try_strptime(s, ['%Y/%m/%d', '%d.%m.%Y', '%H:%M']) AS u FROM (VALUES (1, '31.2.2020'), (2, 'x'), (3, '2020/3/1'), (4, '29.2.2020'), (5, '10:30')) t(id, s) ORDER BY id")
+same("SELECT strptime(s, '%d/%b/%Y:%H:%M:%S.%f %p') AS t FROM (VALUES ('03/Mar/2020:10:11:12.5 PM')) t(s)")
+same("SELECT epoch(strptime(s, '%Y-%m-%dT%H:%M:%S%z')) AS t FROM (VALUES ('2020-03-01T10:11:12+02:30')) t(s)")
+f.error("SELECT strptime(s, '%Y') AS t FROM (VALUES ('soon')) t(s)", "soon")
+f.error("SELECT strptime(s, '%Q') AS t FROM (VALUES ('soon')) t(s)", "%Q")
+
+f.note("Labels of a dimension.")
+same("SELECT dayname(time) AS day, count(t2m) AS n, max(t2m) AS m FROM era5 GROUP BY dayname(time) ORDER BY day")
+same("SELECT last_day(time) AS d, count(*) AS n FROM era5 WHERE monthname(time) = 'June' GROUP BY 1 ORDER BY 1")
+same("SELECT date_diff('week', timestamp '2019-01-01', time) AS w, count(t2m) AS n FROM era5 GROUP BY w ORDER BY w LIMIT 5")

@@ -92,3 +92,47 @@ f.note("Labels of a dimension.")
 same("SELECT dayname(time) AS day, count(t2m) AS n, max(t2m) AS m FROM era5 GROUP BY dayname(time) ORDER BY day")
 same("SELECT last_day(time) AS d, count(*) AS n FROM era5 WHERE monthname(time) = 'June' GROUP BY 1 ORDER BY 1")
 same("SELECT date_diff('week', timestamp '2019-01-01', time) AS w, count(t2m) AS n FROM era5 GROUP BY w ORDER BY w LIMIT 5")
+
+AGGREGATED = [
+    "CREATE VIEW ts AS SELECT * FROM (VALUES (1, 1, timestamp '2020-01-01 00:00:00', date '2020-01-01', INTERVAL '1 day'), "
+    "(2, 1, timestamp '2020-01-04 12:00:00', date '2020-01-02', INTERVAL '1 month'), "
+    "(3, 2, timestamp '1969-12-31 23:59:59.99997', date '1969-01-02', INTERVAL '3 hours'), "
+    "(4, 2, timestamp '1970-01-01 00:00:00', date '1969-01-03', INTERVAL '-1 day -1 hour'), "
+    "(5, 2, timestamp '1970-01-01 00:00:01.00002', date '1969-01-03', INTERVAL '3 hours'), "
+    "(6, 3, NULL, NULL, NULL)) v(id, k, t, d, i)",
+]
+for view in AGGREGATED:
+    con.execute(view)
+g = Script("cells/time_aggregates", "Means, medians and quantiles of times, and sums of intervals. Expected values from DuckDB.", setup=[ERA5, *AGGREGATED])
+
+g.note("Of all rows, of groups and of frames.")
+same("SELECT avg(t) AS t, avg(d) AS d, mean(t) AS m, count(t) AS n FROM ts", g)
+same("SELECT k, avg(t) AS t, avg(d) AS d, median(t) AS mt, median(d) AS md FROM ts GROUP BY k ORDER BY k", g)
+same("SELECT k, quantile_cont(t, 0.25) AS q, quantile_cont(d, 0.3) AS d, percentile_cont(0.5) WITHIN GROUP (ORDER BY t DESC) AS p FROM ts GROUP BY k ORDER BY k", g)
+same("SELECT quantile_cont(t, 0) AS a, quantile_cont(t, 1.0) AS b, percentile_cont(0.3) WITHIN GROUP (ORDER BY d DESC) AS c FROM ts", g)
+same("SELECT id, avg(t) OVER (PARTITION BY k) AS a, avg(d) OVER (ORDER BY id) AS r, avg(t) OVER (ORDER BY id ROWS 1 PRECEDING) AS f FROM ts ORDER BY id", g)
+same("SELECT id, median(t) OVER (PARTITION BY k) AS a, median(d) OVER (ORDER BY id ROWS 2 PRECEDING) AS f, quantile_cont(t, 0.5) OVER (ORDER BY id ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS q FROM ts ORDER BY id", g)
+same("SELECT k, avg(t) FILTER (WHERE id > 1) AS a, median(t) FILTER (WHERE id > 1) AS m FROM ts GROUP BY k ORDER BY k", g)
+same("SELECT avg(DISTINCT d) AS a FROM ts", g)
+same("SELECT median(DISTINCT d) AS m, quantile_cont(DISTINCT d, 0.25) AS q FROM ts", g)
+same("SELECT k FROM ts GROUP BY k HAVING avg(t) > timestamp '2000-01-01' ORDER BY k", g)
+same("SELECT epoch(avg(t)) AS s FROM (SELECT t::timestamptz AS t FROM ts WHERE k = 1) q", g)
+same("SELECT avg(t) AS t FROM ts WHERE id > 99", g)
+
+g.note("Of intervals, and of differences of times.")
+same("SELECT avg(i) = INTERVAL '6 days 1 hour' AS a, median(i) = INTERVAL '3 hours' AS m FROM ts", g)
+same("SELECT k, epoch(avg(i)) AS a, epoch(median(i)) AS m FROM ts GROUP BY k ORDER BY k", g)
+same("SELECT id, epoch(avg(i) OVER (ORDER BY id ROWS 1 PRECEDING)) AS a, epoch(median(i) OVER (ORDER BY id ROWS 2 PRECEDING)) AS m FROM ts ORDER BY id", g)
+same("SELECT epoch(avg(t - timestamp '2020-01-01')) AS a, epoch(median(t - timestamp '2020-01-01')) AS m FROM ts WHERE k = 1", g)
+# DuckDB has no sum of intervals: the months, days and hours of each group, added.
+g.rows("SELECT k, sum(i) = INTERVAL '1 month 1 day' AS a, sum(i) = INTERVAL '-1 day 5 hours' AS b, timestamp '2020-02-29' + sum(i) AS t FROM ts GROUP BY k ORDER BY k",
+       [(1, True, False, np.datetime64("2020-03-30")), (2, False, True, np.datetime64("2020-02-28T05:00:00")), (3, None, None, None)])
+g.rows("SELECT id, timestamp '2020-02-29' + sum(i) OVER (PARTITION BY k ORDER BY id) AS t FROM ts ORDER BY id",
+       [(1, np.datetime64("2020-03-01")), (2, np.datetime64("2020-03-30")), (3, np.datetime64("2020-02-29T03:00:00")), (4, np.datetime64("2020-02-28T02:00:00")), (5, np.datetime64("2020-02-28T05:00:00")), (6, None)])
+g.error("SELECT sum(t) AS t FROM ts", "type_error")
+g.error("SELECT quantile_cont(t, 1.5) AS t FROM ts", "(invalid_argument|plan_error|type_error|out_of_range)")
+
+g.note("Of labels of a dimension.")
+same("SELECT lat, avg(time) AS a, median(time) AS m FROM era5 GROUP BY lat ORDER BY lat", g)
+same("SELECT date_trunc('month', time) AS m, avg(time) AS a, quantile_cont(time, 0.5) AS q, max(t2m) AS t FROM era5 GROUP BY m ORDER BY m LIMIT 5", g)
+same("SELECT avg(time) AS a FROM era5 WHERE t2m > 300", g)

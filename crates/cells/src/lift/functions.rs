@@ -28,6 +28,7 @@ mod scaled;
 mod shifted;
 mod sliding;
 mod sum;
+mod temporal;
 mod time_shift;
 mod time_text;
 mod uuid_text;
@@ -190,9 +191,11 @@ fn aggregates(state: &mut SessionState) -> std::result::Result<(), Error> {
     if let Some(inner) = state.aggregate_functions().get("corr").cloned() {
         state.register_udaf(Arc::new(Correlation::new(inner).into())).map_err(error::plan)?;
     }
-    if let Some(inner) = state.aggregate_functions().get("percentile_cont").cloned() {
-        let ours = Arc::new(Percentile::new(inner).into());
-        state.register_udaf(ours).map_err(error::plan)?;
+    for name in ["percentile_cont", "median"] {
+        if let Some(inner) = state.aggregate_functions().get(name).cloned() {
+            let ours = Arc::new(Percentile::new(inner).into());
+            state.register_udaf(ours).map_err(error::plan)?;
+        }
     }
     for name in framed::NAMES {
         if let Some(inner) = state.aggregate_functions().get(name).cloned() {

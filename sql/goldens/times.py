@@ -1,4 +1,4 @@
-"""sql/cells/time_functions: functions of times and intervals that DuckDB has, expected from DuckDB."""
+"""sql/cells/time_functions: functions of times and intervals that DuckDB has, expected from DuckDB; sql/cells/samples."""
 
 from datetime import datetime
 
@@ -136,3 +136,26 @@ g.note("Of labels of a dimension.")
 same("SELECT lat, avg(time) AS a, median(time) AS m FROM era5 GROUP BY lat ORDER BY lat", g)
 same("SELECT date_trunc('month', time) AS m, avg(time) AS a, quantile_cont(time, 0.5) AS q, max(t2m) AS t FROM era5 GROUP BY m ORDER BY m LIMIT 5", g)
 same("SELECT avg(time) AS a FROM era5 WHERE t2m > 300", g)
+
+# What a sample has to be: the rows themselves are of our own generator.
+s = Script("cells/samples", "Samples of rows: how many, the same ones for a seed, in the order of the rows.", setup=[ERA5])
+PART = "range(10000) t(i) TABLESAMPLE 10 PERCENT REPEATABLE ({})"
+TEN = "range(10000) t(i) TABLESAMPLE (10 ROWS) REPEATABLE ({})"
+five, six, ten, eleven = PART.format(5), PART.format(6), TEN.format(5), TEN.format(6)
+s.rows(f"SELECT count(*) BETWEEN 880 AND 1120 AS a, count(DISTINCT t.i) = count(*) AS b, avg(i) BETWEEN 4600 AND 5400 AS c FROM {five}", [(True, True, True)])
+s.rows(f"SELECT count(*) AS n FROM (SELECT i FROM {five} EXCEPT SELECT i FROM {five}) q", [(0,)])
+s.rows(f"SELECT count(*) > 500 AS n FROM (SELECT i FROM {five} EXCEPT SELECT i FROM {six}) q", [(True,)])
+s.rows(f"SELECT count(*) AS n, count(DISTINCT i) AS d FROM {ten}", [(10, 10)])
+s.rows(f"SELECT count(*) AS n FROM (SELECT i FROM {ten} EXCEPT SELECT i FROM {ten}) q", [(0,)])
+s.rows(f"SELECT count(*) > 0 AS n FROM (SELECT i FROM {ten} EXCEPT SELECT i FROM {eleven}) q", [(True,)])
+s.rows("SELECT count(*) AS n FROM range(7) t(i) TABLESAMPLE (10 ROWS)", [(7,)])
+s.rows("SELECT * FROM range(3) t(i) TABLESAMPLE BERNOULLI (100)", [(0,), (1,), (2,)])
+s.rows("SELECT count(*) AS n FROM range(100) t(i) TABLESAMPLE SYSTEM (0)", [(0,)])
+s.rows("SELECT count(*) AS n FROM range(100) t(i) TABLESAMPLE 0", [(0,)])
+s.rows("SELECT count(*) AS n FROM range(100) t(i) TABLESAMPLE 5 WHERE i < 0", [(0,)])
+s.rows("SELECT sum(a.i - b.i) AS d, count(*) AS n FROM range(50) a(i) TABLESAMPLE (20 ROWS) REPEATABLE (1) JOIN range(50) b(i) TABLESAMPLE (20 ROWS) REPEATABLE (1) ON a.i = b.i", [(0, 20)])
+s.rows("SELECT count(*) AS n, count(*) - count(q.k) AS m FROM (SELECT i % 3 AS k FROM range(90) t(i)) q TABLESAMPLE (30 ROWS)", [(30, 0)])
+s.rows("SELECT count(*) AS n, max(e.t2m) <= 400 AS m FROM era5 e TABLESAMPLE (25 ROWS) REPEATABLE (3)", [(25, True)])
+s.error("SELECT * FROM range(3) t(i) TABLESAMPLE 101 PERCENT", "invalid_argument")
+s.error("SELECT * FROM range(3) t(i) TABLESAMPLE (-1 ROWS)", "(invalid_argument|syntax)")
+s.error("SELECT * FROM range(3) t(i) TABLESAMPLE (2 ROWS) REPEATABLE (0.5)", "invalid_argument")

@@ -10,6 +10,7 @@ mod date_trunc;
 mod dates;
 mod decimal_sum;
 mod discrete;
+mod draw;
 mod elementwise;
 mod extract;
 mod extreme;
@@ -148,7 +149,7 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     ours.extend(hashes::functions());
     ours.extend(dates::functions());
     ours.extend(scaled::functions());
-    ours.extend([extract::function(), uuid_text()]);
+    ours.extend([extract::function(), uuid_text(), draw::function()]);
     ours.extend(super::nested::functions());
     for udf in ours {
         state.register_udf(Arc::new(udf)).map_err(error::plan)?;

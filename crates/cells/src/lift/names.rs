@@ -121,8 +121,7 @@ pub(crate) fn prepare(
     };
     let mut named = query.clone();
     headings::name(&mut named);
-    let mut prepared = named.clone();
-    let mut first = pass(Views::default());
+    let (mut prepared, mut first) = (named.clone(), pass(Views::default()));
     let walk = |query: &mut Query, pass: &mut Relations<'_>| {
         walk_mut(query, pass).map_break(|error| pass.in_views(error))
     };
@@ -218,6 +217,7 @@ impl VisitorMut for Relations<'_> {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        casts::apart(query);
         let view = self.entering.take();
         let mut written = match (&view, self.scopes.last_mut()) {
             (Some(view), _) => Scope::of(view.text),

@@ -31,6 +31,11 @@ fn ahead(us: i64, zone: Tz) -> Option<i64> {
     there.naive_local().and_utc().timestamp_micros().checked_sub(us)
 }
 
+/// The microseconds that the clock of a zone shows at an instant; `None` beyond the range of times.
+pub(crate) fn shown(us: i64, zone: Tz) -> Option<i64> {
+    us.checked_add(ahead(us, zone)?)
+}
+
 /// The instant at which the clock of a zone shows a time. Of two instants, it is the one at which the clock is `kept`
 /// microseconds ahead, or the second one.
 fn instant_us(shown: i64, zone: Tz, kept: Option<i64>) -> Option<i64> {
@@ -76,8 +81,8 @@ pub(crate) fn instant(shown: i64, unit: TimeUnit, zone: Tz) -> Option<i64> {
 /// interval is negative; `None` beyond the range of times.
 pub(crate) fn moved(time: i64, unit: TimeUnit, by: IntervalMonthDayNano, zone: Tz) -> Option<i64> {
     let part = |us: i64, months: i32, days: i32, kept: Option<i64>| {
-        let shown = us.checked_add(ahead(us, zone)?)?;
-        let shown = time::moved(shown, months.into(), days.into(), 0, Calendar::Standard)?;
+        let shown =
+            time::moved(shown(us, zone)?, months.into(), days.into(), 0, Calendar::Standard)?;
         instant_us(shown, zone, kept)
     };
     let rest = i128::from(by.nanoseconds);

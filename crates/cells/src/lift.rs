@@ -272,7 +272,7 @@ fn logical(
     let plan = planner.sql_statement_to_plan(balanced::statement(query))?;
     misplaced::check(&plan)?;
     let plan = time::rewrite(grouping::rewrite(unnested::rewrite(plan)?)?, &prepared.texts, state)?;
-    let plan = nested::keys(mixed::rewrite(plan)?)?;
+    let plan = nested::keys(window_keys::correlated(mixed::rewrite(plan)?)?)?;
     let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
     let plan = widen::rewrite(rounded::rewrite(time::as_texts(plan)?, state)?)?;
     let plan = singular::rewrite(nested::comparisons(plan, state)?, state)?;

@@ -4,12 +4,15 @@
 //! |---|---|
 //! | `FETCH FIRST 3 ROWS ONLY` | `LIMIT 3` |
 //! | `t PIVOT (sum(v) FOR k IN ('a', 'b'))` | `(SELECT * EXCLUDE (v, k), sum(v) FILTER (WHERE k = 'a') AS a, sum(v) FILTER (WHERE k = 'b') AS b FROM t GROUP BY ALL)` |
+//! | `t TABLESAMPLE 10 PERCENT REPEATABLE (5)` | `(SELECT * FROM t QUALIFY tessera_draw(row_number() OVER (), 5) * 100 < 10) AS t` |
 //! | `t UNPIVOT (v FOR k IN (a, b))` | `(SELECT * FROM (SELECT * EXCLUDE (a, b), unnest(make_array('a', 'b')) AS k, unnest(make_array(a, b)) AS v FROM t) WHERE v IS NOT NULL)` |
 
 mod pivot;
+mod sample;
 
 use std::ops::ControlFlow;
 
+pub use sample::DRAW;
 use sqlparser::ast::{Expr, Fetch, LimitClause, Query, Spanned, TableFactor, Value, VisitorMut};
 
 use crate::error::{Error, Position};
@@ -42,10 +45,11 @@ impl VisitorMut for Clauses {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Box<Error>> {
-        match pivot::rewritten(factor) {
-            Ok(Some(new)) => *factor = new,
-            Ok(None) => {}
-            Err(error) => return ControlFlow::Break(Box::new(error)),
+        let sampled = sample::rewritten(factor).transpose();
+        match sampled.or_else(|| pivot::rewritten(factor).transpose()) {
+            Some(Ok(new)) => *factor = new,
+            None => {}
+            Some(Err(error)) => return ControlFlow::Break(Box::new(error)),
         }
         ControlFlow::Continue(())
     }

@@ -5,8 +5,8 @@
 //! 1. [`parse()`] splits the script into statements and reads each one into a [`Statement`]:
 //!    `tokens` splits the script, `limits` rejects statements that nest too deeply, [`TesseraDialect`] adds the
 //!    tensor syntax to sqlparser, `statement` parses the statements that sqlparser does not know
-//!    (`CREATE TENSOR`, `CANCEL QUERY`, `EXPLAIN (FORMAT json)`), `clauses` writes `FETCH`, `PIVOT` and `UNPIVOT` with
-//!    others.
+//!    (`CREATE TENSOR`, `CANCEL QUERY`, `EXPLAIN (FORMAT json)`), `clauses` writes `FETCH`, `PIVOT`, `UNPIVOT`
+//!    and `TABLESAMPLE` with others.
 //! 2. [`surface::decide`] classifies a query block as a tensor block or a cell block, and reports the
 //!    clause that decided it.
 //! 3. [`ast`] gives typed views of the tensor syntax: [`ast::subscript`], [`ast::call`],
@@ -56,6 +56,7 @@ mod tokens;
 pub mod walk;
 
 pub use bind::{Catalog, CatalogNames, Context, RelationRef, View, relations};
+pub use clauses::DRAW;
 pub use dialect::TesseraDialect;
 pub use error::{Class, Error, Position};
 pub use functions::{Function, functions};

@@ -7,8 +7,10 @@ mod bounded;
 mod correlation;
 mod date_part;
 mod date_trunc;
+mod dates;
 mod decimal_sum;
 mod discrete;
+mod draw;
 mod elementwise;
 pub(super) mod excluding;
 mod extract;
@@ -31,6 +33,7 @@ mod slice;
 mod sliding;
 mod split;
 mod sum;
+mod temporal;
 mod time_shift;
 mod time_text;
 mod uuid_text;
@@ -59,6 +62,7 @@ use datafusion::prelude::SessionConfig;
 use date_part::DatePartOf;
 use date_trunc::DateTruncOf;
 pub(crate) use decimal_sum::checked as checked_decimal;
+pub(super) use dates::span_of;
 use discrete::Discrete;
 pub(super) use elementwise::{EDGES_MAX, WITHOUT_NAN, is_elementwise, parts};
 use extreme::Extreme;
@@ -147,8 +151,9 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     ours.push(super::escape::function());
     ours.extend(elementwise::functions());
     ours.extend(hashes::functions());
+    ours.extend(dates::functions());
     ours.extend(scaled::functions());
-    ours.extend([extract::function(), uuid_text()]);
+    ours.extend([extract::function(), uuid_text(), draw::function()]);
     ours.extend(super::nested::functions());
     for udf in ours {
         state.register_udf(Arc::new(udf)).map_err(error::plan)?;
@@ -194,9 +199,11 @@ fn aggregates(state: &mut SessionState) -> std::result::Result<(), Error> {
     if let Some(inner) = state.aggregate_functions().get("corr").cloned() {
         state.register_udaf(Arc::new(Correlation::new(inner).into())).map_err(error::plan)?;
     }
-    if let Some(inner) = state.aggregate_functions().get("percentile_cont").cloned() {
-        let ours = Arc::new(Percentile::new(inner).into());
-        state.register_udaf(ours).map_err(error::plan)?;
+    for name in ["percentile_cont", "median"] {
+        if let Some(inner) = state.aggregate_functions().get(name).cloned() {
+            let ours = Arc::new(Percentile::new(inner).into());
+            state.register_udaf(ours).map_err(error::plan)?;
+        }
     }
     for name in framed::NAMES {
         if let Some(inner) = state.aggregate_functions().get(name).cloned() {

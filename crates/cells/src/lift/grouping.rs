@@ -6,8 +6,8 @@
 //!                                                     Projection: …, v + 1 AS g
 //! ```
 //! Type coercion renames an expression inside a set, and the aggregate then misses its own columns. The same rewrite
-//! applies to a cast of another key (`GROUP BY x, x::double`), which has the same name in DataFusion. A single set is
-//! the keys themselves. A cast goes below, too, if the rows have keys: DataFusion leaves out other keys if it takes the
+//! applies to a cast of another key (`GROUP BY x, x::double`), which has the same name in DataFusion, and to a subquery
+//! that uses columns outside, which only a projection may compute. A single set is the keys themselves. A cast goes below, too, if the rows have keys: DataFusion leaves out other keys if it takes the
 //! cast for the column that determines them. Runs before types are coerced.
 
 use std::cmp::Ordering;
@@ -21,6 +21,7 @@ use datafusion::logical_expr::{Aggregate, Expr, GroupingSet, LogicalPlan, Projec
 
 use super::casts::bare;
 use super::marks::renamed;
+use super::order::correlates;
 
 /// Rewrites all aggregates of a plan; the columns stay the same.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
@@ -34,8 +35,9 @@ pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
 
 fn one(aggregate: Aggregate, names: &mut usize) -> Result<Transformed<LogicalPlan>> {
     let single = single_set(&aggregate);
-    let is_named_alike =
-        |e: &&Expr, keys: &[Expr]| is_cast_of_another(e, keys) || is_cast_of_key(e, &aggregate);
+    let is_named_alike = |e: &&Expr, keys: &[Expr]| {
+        is_cast_of_another(e, keys) || is_cast_of_key(e, &aggregate) || correlates(e)
+    };
     let replaced: Vec<Expr> = match (aggregate.group_expr.as_slice(), &single) {
         (_, Some(keys)) => keys.iter().filter(|e| is_named_alike(e, keys)).cloned().collect(),
         ([Expr::GroupingSet(set)], None) => {

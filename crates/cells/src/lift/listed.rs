@@ -30,6 +30,13 @@ const AGGREGATES: [(&str, &str, &str); 4] = [
     ("min_by", "min_by(x, y)", "The same as `arg_min`."),
 ];
 
+/// Functions of times that are written with others.
+const SCALARS: [(&str, &str, &str); 3] = [
+    ("date_add", "date_add(t, interval)", "A time moved by an interval."),
+    ("isodow", "isodow(t)", "Day of the week, Monday is 1 and Sunday 7."),
+    ("isoyear", "isoyear(t)", "The year of the ISO week of a time."),
+];
+
 /// Functions of FROM.
 const TABLES: [(&str, &str, &str); 7] = [
     (
@@ -77,7 +84,9 @@ fn functions(state: &SessionState) -> Vec<RowsFunction> {
     for (name, f) in sorted(state.window_functions()) {
         all.add("window", name, f.name(), f.documentation());
     }
-    for (kind, functions) in [("aggregate", &AGGREGATES[..]), ("table", &TABLES)] {
+    for (kind, functions) in
+        [("scalar", &SCALARS[..]), ("aggregate", &AGGREGATES), ("table", &TABLES)]
+    {
         for (name, signature, about) in functions {
             all.insert(kind, name, signature.to_string(), about.to_string());
         }
@@ -169,6 +178,8 @@ mod tests {
             ("md5", &["scalar"][..], "md5(s)"),
             ("regexp_extract", &["scalar"], "regexp_extract(s, pattern[, group[, options]])"),
             ("mode", &["aggregate"], "mode(x)"),
+            ("date_diff", &["scalar"], "date_diff(part, a, b)"),
+            ("to_days", &["scalar"], "to_days(n)"),
             ("unnest", &["table"], "unnest(list)"),
             ("list_sum", &["scalar"], "list_sum(list)"),
             ("list_first", &["scalar"], "list_first(list)"),

@@ -8,8 +8,7 @@
 //! 4. Numeric items of a block without `FROM` become columns of a tensor block, so that `7 / 2` follows NumPy.
 //! 5. Subqueries replace joins with an alias, and blocks whose `ORDER BY` names a column that an alias hides; UNNEST
 //!    replaces `unnest(…)` in FROM and series over columns.
-//! 6. Expressions replace aliases of items in WHERE and in later items; windows replace their names.
-//! 7. Tensor syntax is rejected.
+//! 6. Expressions replace aliases of items in WHERE and in later items, windows their names; tensor syntax is rejected.
 
 mod aggregates;
 mod aliases;
@@ -17,6 +16,7 @@ mod casts;
 mod columns;
 mod fields;
 mod headings;
+mod intervals;
 mod items;
 mod known;
 mod nested;
@@ -121,8 +121,7 @@ pub(crate) fn prepare(
     };
     let mut named = query.clone();
     headings::name(&mut named);
-    let mut prepared = named.clone();
-    let mut first = pass(Views::default());
+    let (mut prepared, mut first) = (named.clone(), pass(Views::default()));
     let walk = |query: &mut Query, pass: &mut Relations<'_>| {
         walk_mut(query, pass).map_break(|error| pass.in_views(error))
     };
@@ -218,6 +217,7 @@ impl VisitorMut for Relations<'_> {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        casts::apart(query);
         let view = self.entering.take();
         let mut written = match (&view, self.scopes.last_mut()) {
             (Some(view), _) => Scope::of(view.text),
@@ -383,7 +383,7 @@ impl VisitorMut for Relations<'_> {
         if let Err(error) = interrupt::check() {
             return ControlFlow::Break(error);
         }
-        if let Some(call) = tensors::rewritten(expr) {
+        if let Some(call) = tensors::rewritten(expr).or_else(|| intervals::of_list(expr)) {
             *expr = call;
         }
         if let Some(element) = subscripts::element(expr) {

@@ -395,7 +395,7 @@ fn have_orders(calls: &[Expr]) -> Result<bool> {
 }
 
 /// True for a correlated scalar subquery. The optimiser makes it a left join, which has an order of its own.
-fn correlates(expr: &Expr) -> bool {
+pub(super) fn correlates(expr: &Expr) -> bool {
     let found = expr.any(|e| {
         Ok(matches!(e, Expr::ScalarSubquery(inner) if !inner.outer_ref_columns.is_empty()))
     });

@@ -14,16 +14,28 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Window};
 
+use super::order::correlates;
+
 /// Rewrites the plan; the schema stays the same.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
+    moved(plan, has_subquery)
+}
+
+/// As [`rewrite`], for keys with a subquery that uses columns outside, which only a projection may compute. Runs before
+/// types are coerced, which refuses the others.
+pub(super) fn correlated(plan: LogicalPlan) -> Result<LogicalPlan> {
+    moved(plan, |key| Ok(correlates(key)))
+}
+
+fn moved(plan: LogicalPlan, is_moved: fn(&Expr) -> Result<bool>) -> Result<LogicalPlan> {
     plan.map_all_up(|node| match node {
-        LogicalPlan::Window(window) => below(window),
+        LogicalPlan::Window(window) => below(window, is_moved),
         node => Ok(Transformed::no(node)),
     })
     .map(|t| t.data)
 }
 
-fn below(window: Window) -> Result<Transformed<LogicalPlan>> {
+fn below(window: Window, is_moved: fn(&Expr) -> Result<bool>) -> Result<Transformed<LogicalPlan>> {
     let mut keys: Vec<Expr> = Vec::new();
     let mut calls = Vec::with_capacity(window.window_expr.len());
     for call in &window.window_expr {
@@ -34,7 +46,7 @@ fn below(window: Window) -> Result<Transformed<LogicalPlan>> {
             let sorts = params.order_by.iter_mut().map(|sort| &mut sort.expr);
             let mut is_changed = false;
             for key in params.partition_by.iter_mut().chain(sorts) {
-                if has_subquery(key)? {
+                if is_moved(key)? {
                     is_changed = true;
                     *key = column(key, &mut keys);
                 }

@@ -5,7 +5,7 @@
 //! message is that of the last attempt. Here the word and the next token decide once.
 
 use sqlparser::ast::{
-    Array, CastKind, Expr, Ident, LambdaFunction, LambdaFunctionParameter, LambdaSyntax,
+    Array, CastKind, DateTimeField, Expr, Ident, LambdaFunction, LambdaFunctionParameter, LambdaSyntax,
     ObjectName, OneOrManyWithParens,
 };
 use sqlparser::dialect::{Dialect, Precedence};
@@ -36,8 +36,10 @@ pub(super) fn parse(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
             parser.expect_token(&Token::LBracket)?;
             parser.parse_array_expr(true)
         })),
-        Keyword::INTERVAL if matches!(next, Token::SingleQuotedString(_) | Token::Number(..)) => {
-            Some(after(parser, |p| p.parse_interval()))
+        Keyword::INTERVAL
+            if matches!(next, Token::SingleQuotedString(_) | Token::Number(..) | Token::LParen) =>
+        {
+            Some(after(parser, interval))
         }
         Keyword::GROUPING if is_word(next, Keyword::SETS) && is_third(parser, &Token::LParen) => {
             Some(after(parser, |parser| {
@@ -63,6 +65,30 @@ pub(super) fn parse(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
         Keyword::POSITION => Some(after(parser, position)),
         _ => Some(after(parser, |parser| call(parser, name))),
     }
+}
+
+/// Units of intervals that sqlparser does not know.
+const UNITS: [&str; 4] = ["QUARTERS", "DECADES", "CENTURIES", "MILLENNIA"];
+
+/// What follows `INTERVAL`: `'1 day'`, `3 QUARTERS`, `(n) DAY`.
+fn interval(parser: &mut Parser) -> Result<Expr, ParserError> {
+    let is_computed = parser.peek_token_ref().token == Token::LParen;
+    let mut expr = parser.parse_interval()?;
+    let Expr::Interval(interval) = &mut expr else { return Ok(expr) };
+    let is_unit = |token: &Token| match token {
+        Token::Word(word) => {
+            word.quote_style.is_none() && UNITS.iter().any(|u| u.eq_ignore_ascii_case(&word.value))
+        }
+        _ => false,
+    };
+    if interval.leading_field.is_none() && is_unit(&parser.peek_token_ref().token) {
+        interval.leading_field = Some(DateTimeField::Custom(parser.parse_identifier()?));
+    }
+    if is_computed && interval.leading_field.is_none() {
+        let found = parser.peek_token();
+        return parser.expected("a unit, as in INTERVAL (n) DAY", found);
+    }
+    Ok(expr)
 }
 
 fn is_word(token: &Token, keyword: Keyword) -> bool {

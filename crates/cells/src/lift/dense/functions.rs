@@ -68,8 +68,8 @@ impl Reduction<'_> {
         match name {
             "count" => self.count(node),
             "sum" => self.sum(node),
-            // Broadcast cells do not change a mean, an extreme or a population variance.
-            "avg" => {
+            // Broadcast cells do not change a mean, an extreme or a population variance. A mean of times is exact.
+            "avg" if !dtype.is_datetime() => {
                 let node = self.lower.cast(node, DType::Float64)?;
                 self.reduce(node, ReduceKind::Mean)
             }

@@ -266,6 +266,9 @@ impl Dense<'_> {
             node = lower.map_op(MapOp::Mask, &[node, keep])?;
         }
         let dtype = lower.b.dtype(node);
+        if name == "avg" && dtype.is_datetime() {
+            return Err("avg of times has no dense form".to_string());
+        }
         node = match name {
             "avg" => lower.cast(node, DType::Float64)?,
             "sum" => lower.cast(node, result)?,

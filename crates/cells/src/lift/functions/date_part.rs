@@ -1,11 +1,16 @@
-//! `date_part(part, time)` for any calendar.
+//! `date_part(part, time)` for any calendar, and `epoch` of intervals.
 //!
-//! `epoch` is the seconds since 1970-01-01 of that calendar, as `float64`.
+//! `epoch` is the seconds since 1970-01-01 of that calendar, as `float64`; of an interval its seconds, where a year has
+//! 365.25 days and a month 30, as in PostgreSQL and DuckDB.
 
 use std::sync::Arc;
 
 use arrow::array::{AsArray, Float64Array, Int32Array};
-use arrow::datatypes::{DataType, Field, FieldRef, Int64Type, TimeUnit};
+use arrow::compute::cast;
+use arrow::datatypes::{
+    DataType, Field, FieldRef, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType,
+    IntervalUnit, TimeUnit,
+};
 use datafusion::common::{Result, exec_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
@@ -42,6 +47,43 @@ fn other_calendar(field: Option<&FieldRef>) -> Result<Option<Calendar>> {
     }
 }
 
+/// The seconds of intervals; `None` for other parts and other values.
+fn epoch_of_interval(args: &[ColumnarValue]) -> Result<Option<ColumnarValue>> {
+    let [ColumnarValue::Scalar(part), value] = args else { return Ok(None) };
+    let is_epoch =
+        matches!(part.try_as_str(), Some(Some(part)) if part.eq_ignore_ascii_case("epoch"));
+    if !is_epoch {
+        return Ok(None);
+    }
+    let seconds = |of: IntervalMonthDayNano| {
+        let years = f64::from(of.months / 12) * 365.25;
+        let days = years + f64::from(of.months % 12) * 30.0 + f64::from(of.days);
+        days * 86_400.0 + of.nanoseconds as f64 / 1e9
+    };
+    let is_scalar = matches!(value, ColumnarValue::Scalar(_));
+    let values = value.to_array(1)?;
+    let seconds: Float64Array = match values.data_type() {
+        DataType::Interval(IntervalUnit::MonthDayNano) => {
+            let values = values.as_primitive::<IntervalMonthDayNanoType>().iter();
+            values.map(|of| of.map(seconds)).collect()
+        }
+        // DataFusion's has no parts of a second of long ones.
+        DataType::Duration(unit) => {
+            let of_second = match unit {
+                TimeUnit::Second => 1.0,
+                TimeUnit::Millisecond => 1e3,
+                TimeUnit::Microsecond => 1e6,
+                TimeUnit::Nanosecond => 1e9,
+            };
+            let values = cast(&values, &DataType::Int64)?;
+            let values = values.as_primitive::<Int64Type>().iter();
+            values.map(|of| of.map(|of| of as f64 / of_second)).collect()
+        }
+        _ => return Ok(None),
+    };
+    super::columnar(Arc::new(seconds), is_scalar).map(Some)
+}
+
 impl ScalarUDFImpl for DatePartOf {
     of_inner!(name, aliases, documentation);
     scalar!(signature, type_by_field);
@@ -59,9 +101,9 @@ impl ScalarUDFImpl for DatePartOf {
             | DataType::Date64
             | DataType::Time32(_)
             | DataType::Time64(_)
-            | DataType::Interval(_)
             | DataType::Duration(_)
             | DataType::Int64 => time.clone(),
+            DataType::Interval(_) => DataType::Interval(IntervalUnit::MonthDayNano),
             other => return plan_err!("date_part takes a time, and this is {}", type_name(other)),
         };
         Ok(vec![part.clone(), time])
@@ -83,7 +125,10 @@ impl ScalarUDFImpl for DatePartOf {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let Some(calendar) = other_calendar(args.arg_fields.get(1))? else {
-            return self.inner.invoke_with_args(args);
+            return match epoch_of_interval(&args.args)? {
+                Some(seconds) => Ok(seconds),
+                None => self.inner.invoke_with_args(args),
+            };
         };
         let [ColumnarValue::Scalar(part), time] = args.args.as_slice() else {
             return exec_err!("date_part takes a text such as 'month' and a time");
@@ -99,12 +144,16 @@ impl ScalarUDFImpl for DatePartOf {
             let seconds = times.iter().map(|t| Some(t? as f64 / 1e6));
             return super::columnar(Arc::new(seconds.collect::<Float64Array>()), is_scalar);
         }
-        let name = if lower == "dow" { "dayofweek" } else { lower.as_str() };
+        let name = if matches!(lower.as_str(), "dow" | "isodow") { "dayofweek" } else { &lower };
         let Some(kind) = DatePart::parse(name) else {
             return exec_err!("date_part: unknown part '{part}'");
         };
-        // DataFusion's `dow` counts from Sunday as 0, Tessera's from Monday.
-        let shift = |v: i64| if lower == "dow" { (v + 1) % 7 } else { v };
+        // DataFusion's `dow` counts from Sunday as 0, `isodow` from Monday as 1, Tessera's from Monday as 0.
+        let shift = |v: i64| match lower.as_str() {
+            "dow" => (v + 1) % 7,
+            "isodow" => v + 1,
+            _ => v,
+        };
         let parts = times.iter().map(|t| Some(shift(kind.of(t?, calendar)) as i32));
         super::columnar(Arc::new(parts.collect::<Int32Array>()), is_scalar)
     }

@@ -14,7 +14,7 @@ use super::inner::of_inner;
 use super::recomputed;
 
 /// Those of DataFusion (55.2), of all values or of different ones.
-pub(super) const NAMES: [&str; 11] = [
+pub(super) const NAMES: [&str; 10] = [
     "any_value",
     "approx_distinct",
     "approx_median",
@@ -25,7 +25,6 @@ pub(super) const NAMES: [&str; 11] = [
     "bit_xor",
     "bool_and",
     "bool_or",
-    "median",
 ];
 
 /// DataFusion's aggregate, over any frame.

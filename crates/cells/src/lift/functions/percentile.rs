@@ -1,39 +1,93 @@
 //! `percentile_cont` with the exact weight (DataFusion's rounds the weight of the upper value to six digits). It
-//! merges all states, where DataFusion's (55.2) merges only the first of several.
+//! merges all states, where DataFusion's (55.2) merges only the first of several. `percentile_cont` and `median` of times,
+//! spans and intervals; dates are times here.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type};
-use datafusion::common::{Result, ScalarValue, internal_err};
-use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimplification};
-use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, ColumnarValue};
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Field, FieldRef, Float64Type, Int64Type, IntervalMonthDayNano,
+    IntervalMonthDayNanoType,
+};
+use datafusion::common::types::{NativeType, logical_float64};
+use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion::logical_expr::function::{
+    AccumulatorArgs, AggregateFunctionSimplification, StateFieldsArgs,
+};
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, Coercion, ColumnarValue, GroupsAccumulator,
+    Signature, TypeSignatureClass,
+};
 
 use super::discrete::list_of;
-use super::inner::of_inner;
+use super::inner::{hashed_by, of_inner};
+use super::recomputed;
+use super::temporal::{is_temporal, with_times};
+
+const MEDIAN: &str = "median";
 
 /// The most values that are put into the sorted ones one by one.
 const FEW: usize = 16;
 
-/// DataFusion's `percentile_cont`, except for the interpolation of floats.
-#[derive(Debug, PartialEq, Eq, Hash)]
+/// DataFusion's `percentile_cont`, except for the interpolation of floats, and `median`; both also of times.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Percentile {
     inner: Arc<AggregateUDF>,
+    signature: Signature,
 }
+
+hashed_by!(Percentile, function => function.inner.name());
 
 impl Percentile {
     pub(super) fn new(inner: Arc<AggregateUDF>) -> Self {
-        Self { inner }
+        let part = Coercion::new_implicit(
+            TypeSignatureClass::Native(logical_float64()),
+            vec![TypeSignatureClass::Numeric],
+            NativeType::Float64,
+        );
+        let others = if inner.name() == MEDIAN { vec![] } else { vec![part] };
+        let signature = with_times(inner.signature(), &others);
+        Self { inner, signature }
+    }
+
+    fn is_median(&self) -> bool {
+        self.inner.name() == MEDIAN
     }
 }
 
 impl AggregateUDFImpl for Percentile {
-    of_inner!(name, documentation, aliases, signature, coerce_types, return_type, state_fields);
+    of_inner!(name, documentation, aliases, coerce_types);
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        match types {
+            [of, ..] if is_temporal(of) => Ok(of.clone()),
+            _ => self.inner.return_type(types),
+        }
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        let of = args.return_field.data_type();
+        if !is_temporal(of) {
+            return self.inner.state_fields(args);
+        }
+        let values = Field::new_list_field(of.clone(), true);
+        Ok(vec![Arc::new(Field::new_list("values", values, true))])
+    }
 
     /// Of groups and of frames.
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if is_temporal(args.return_type()) {
+            return of_times(&args, self.is_median());
+        }
+        if self.is_median() {
+            return self.inner.accumulator(args);
+        }
         let exact = exact(&args)?;
         // Rejects a percentile that is not from 0 to 1.
         let inner = self.inner.accumulator(args)?;
@@ -41,6 +95,26 @@ impl AggregateUDFImpl for Percentile {
             Some(exact) => Ok(Box::new(exact)),
             None => Ok(inner),
         }
+    }
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        match self.is_median() && !is_temporal(args.return_type()) {
+            true => recomputed::sliding(&self.inner, args),
+            false => self.accumulator(args),
+        }
+    }
+
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+        self.is_median()
+            && !is_temporal(args.return_type())
+            && self.inner.groups_accumulator_supported(args)
+    }
+
+    fn create_groups_accumulator(
+        &self,
+        args: AccumulatorArgs,
+    ) -> Result<Box<dyn GroupsAccumulator>> {
+        self.inner.create_groups_accumulator(args)
     }
 
     fn simplify(&self) -> Option<AggregateFunctionSimplification> {
@@ -53,12 +127,27 @@ impl AggregateUDFImpl for Percentile {
 }
 
 /// The accumulator for floats; `None` for what is left to DataFusion.
-fn exact(args: &AccumulatorArgs) -> Result<Option<Exact>> {
+fn exact(args: &AccumulatorArgs) -> Result<Option<Exact<f64>>> {
     let has_values = args.expr_fields.first().is_some_and(|field| !field.data_type().is_null());
     if args.is_distinct || !has_values || !args.return_type().is_floating() {
         return Ok(None);
     }
     Ok(percentile(args)?.map(|at| Exact::new(at, args.return_type().clone())))
+}
+
+/// The accumulator for times.
+fn of_times(args: &AccumulatorArgs, is_median: bool) -> Result<Box<dyn Accumulator>> {
+    let at = if is_median { Some(0.5) } else { percentile(args)? };
+    let Some(at) = at.filter(|at| (0.0..=1.0).contains(at)) else {
+        return plan_err!("`percentile_cont` takes a constant part from 0 to 1");
+    };
+    let (of, is_distinct) = (args.return_type().clone(), args.is_distinct);
+    Ok(match of {
+        DataType::Interval(_) => {
+            Box::new(Exact::<IntervalMonthDayNano> { is_distinct, ..Exact::new(at, of) })
+        }
+        _ => Box::new(Exact::<i64> { is_distinct, ..Exact::new(at, of) }),
+    })
 }
 
 /// The percentile in ascending order; `None` if it is not a number, which is rejected elsewhere.
@@ -78,48 +167,133 @@ pub(super) fn part_of(args: &AccumulatorArgs) -> Result<Option<f64>> {
     })
 }
 
+/// A value between others.
+pub(crate) trait Value: Copy + std::fmt::Debug + Send + Sync + 'static {
+    type Arrow: ArrowPrimitiveType<Native = Self>;
+
+    /// A total order.
+    fn order(&self, other: &Self) -> Ordering;
+
+    /// The value between two, of which the first one is smaller, in proportion to a weight.
+    fn between(self, upper: Self, weight: f64) -> Self;
+
+    fn scalar(value: Option<Self>) -> ScalarValue;
+}
+
+impl Value for f64 {
+    type Arrow = Float64Type;
+
+    fn order(&self, other: &Self) -> Ordering {
+        self.total_cmp(other)
+    }
+
+    fn between(self, upper: Self, weight: f64) -> Self {
+        // Two infinities, and two zeros.
+        if self == upper { self } else { self + (upper - self) * weight }
+    }
+
+    fn scalar(value: Option<Self>) -> ScalarValue {
+        ScalarValue::Float64(value)
+    }
+}
+
+impl Value for i64 {
+    type Arrow = Int64Type;
+
+    fn order(&self, other: &Self) -> Ordering {
+        self.cmp(other)
+    }
+
+    /// To the nearest unit, as in DuckDB.
+    fn between(self, upper: Self, weight: f64) -> Self {
+        let distance = (i128::from(upper) - i128::from(self)) as f64 * weight;
+        self.saturating_add(distance.round() as i64)
+    }
+
+    fn scalar(value: Option<Self>) -> ScalarValue {
+        ScalarValue::Int64(value)
+    }
+}
+
+impl Value for IntervalMonthDayNano {
+    type Arrow = IntervalMonthDayNanoType;
+
+    /// By their length; those of the same length by their parts.
+    fn order(&self, other: &Self) -> Ordering {
+        let length = |of: &Self| {
+            let days = i128::from(of.months) * 30 + i128::from(of.days);
+            days * 86_400_000_000_000 + i128::from(of.nanoseconds)
+        };
+        length(self).cmp(&length(other)).then_with(|| self.cmp(other))
+    }
+
+    /// A part of a month is days of 30 in a month, a part of a day hours.
+    fn between(self, upper: Self, weight: f64) -> Self {
+        let part = |from: i32, to: i32| (f64::from(to) - f64::from(from)) * weight;
+        let months = part(self.months, upper.months);
+        let days = part(self.days, upper.days) + months.fract() * 30.0;
+        let ns = (i128::from(upper.nanoseconds) - i128::from(self.nanoseconds)) as f64 * weight;
+        let us = (ns / 1e3 + days.fract() * 86_400e6).round();
+        IntervalMonthDayNano {
+            months: self.months.saturating_add(months as i32),
+            days: self.days.saturating_add(days as i32),
+            nanoseconds: self.nanoseconds.saturating_add((us as i64).saturating_mul(1000)),
+        }
+    }
+
+    fn scalar(value: Option<Self>) -> ScalarValue {
+        ScalarValue::IntervalMonthDayNano(value)
+    }
+}
+
 /// The values of a group, or those of a frame, which is evaluated for each of its rows.
 #[derive(Debug)]
-struct Exact {
-    values: Vec<f64>,
+struct Exact<V> {
+    values: Vec<V>,
     /// How many of the first values are sorted.
     sorted: usize,
     /// True once it has been evaluated: a group is evaluated once.
     is_frame: bool,
+    /// True if equal values count once.
+    is_distinct: bool,
     at: f64,
     result: DataType,
 }
 
-impl Exact {
+impl<V: Value> Exact<V> {
     fn new(at: f64, result: DataType) -> Self {
-        Self { values: Vec::new(), sorted: 0, is_frame: false, at, result }
+        Self { values: Vec::new(), sorted: 0, is_frame: false, is_distinct: false, at, result }
     }
 
     fn sort(&mut self) {
         if self.values.len() - self.sorted > FEW {
             // The stable sort merges the sorted values with the new ones in linear time.
-            self.values.sort_by(f64::total_cmp);
+            self.values.sort_by(V::order);
             self.sorted = self.values.len();
         }
         while self.sorted < self.values.len() {
             let value = self.values[self.sorted];
-            let place = self.place_after(|v| v.total_cmp(&value) != Ordering::Greater);
+            let place = self.place_after(|v| v.order(&value) != Ordering::Greater);
             self.values[place..=self.sorted].rotate_right(1);
             self.sorted += 1;
         }
     }
 
     /// The number of the first sorted values for which the condition is true.
-    fn place_after(&self, condition: impl Fn(&f64) -> bool) -> usize {
+    fn place_after(&self, condition: impl Fn(&V) -> bool) -> usize {
         self.values[..self.sorted].partition_point(condition)
     }
 }
 
-impl Accumulator for Exact {
+/// The values of a column.
+fn values_of<V: Value>(values: &ArrayRef) -> Result<PrimitiveArray<V::Arrow>> {
+    Ok(cast(values, &V::Arrow::DATA_TYPE)?.as_primitive::<V::Arrow>().clone())
+}
+
+impl<V: Value> Accumulator for Exact<V> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let Some(values) = values.first() else { return internal_err!("percentile of nothing") };
-        let values = cast(values, &DataType::Float64)?;
-        let values = values.as_primitive::<Float64Type>();
+        let values = values_of::<V>(values)?;
         match values.null_count() {
             0 => self.values.extend_from_slice(values.values()),
             _ => self.values.extend(values.iter().flatten()),
@@ -129,11 +303,11 @@ impl Accumulator for Exact {
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let Some(values) = values.first() else { return internal_err!("percentile of nothing") };
-        let values = cast(values, &DataType::Float64)?;
+        let values = values_of::<V>(values)?;
         self.sort();
-        for value in values.as_primitive::<Float64Type>().iter().flatten() {
-            let place = self.place_after(|v| v.total_cmp(&value) == Ordering::Less);
-            if self.values.get(place).is_none_or(|v| v.total_cmp(&value) != Ordering::Equal) {
+        for value in values.iter().flatten() {
+            let place = self.place_after(|v| v.order(&value) == Ordering::Less);
+            if self.values.get(place).is_none_or(|v| v.order(&value) != Ordering::Equal) {
                 return internal_err!("a value leaves a frame that did not come");
             }
             self.values.remove(place);
@@ -148,22 +322,29 @@ impl Accumulator for Exact {
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
         // A selection would put values among the sorted ones.
-        if self.is_frame || self.sorted > 0 {
+        if self.is_frame || self.sorted > 0 || self.is_distinct {
             self.sort();
         }
         self.is_frame = true;
         let is_sorted = self.sorted == self.values.len();
-        let value = ScalarValue::Float64(interpolated(&mut self.values, is_sorted, self.at));
-        value.cast_to(&self.result)
+        let value = if self.is_distinct {
+            let mut values = self.values.clone();
+            values.dedup_by(|a, b| a.order(b) == Ordering::Equal);
+            interpolated(&mut values, is_sorted, self.at)
+        } else {
+            interpolated(&mut self.values, is_sorted, self.at)
+        };
+        V::scalar(value).cast_to(&self.result)
     }
 
     fn size(&self) -> usize {
-        size_of_val(self) + size_of::<f64>() * self.values.capacity()
+        size_of_val(self) + size_of::<V>() * self.values.capacity()
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
         self.sorted = 0;
-        let values: ArrayRef = Arc::new(Float64Array::from(std::mem::take(&mut self.values)));
+        let values = std::mem::take(&mut self.values);
+        let values: ArrayRef = Arc::new(PrimitiveArray::<V::Arrow>::from_iter_values(values));
         Ok(vec![list_of(cast(&values, &self.result)?)?])
     }
 
@@ -177,7 +358,7 @@ impl Accumulator for Exact {
 }
 
 /// The value at `at · (n - 1)` of the sorted values, between two of them in proportion; NaN is the greatest.
-fn interpolated(values: &mut [f64], is_sorted: bool, at: f64) -> Option<f64> {
+fn interpolated<V: Value>(values: &mut [V], is_sorted: bool, at: f64) -> Option<V> {
     let last = values.len().checked_sub(1)?;
     let place = at.clamp(0.0, 1.0) * last as f64;
     let low = place.floor() as usize;
@@ -185,22 +366,27 @@ fn interpolated(values: &mut [f64], is_sorted: bool, at: f64) -> Option<f64> {
     let (lower, upper) = match is_sorted {
         true => (values[low], values.get(low + 1).copied()),
         false => {
-            let (_, &mut lower, above) = values.select_nth_unstable_by(low, f64::total_cmp);
-            (lower, above.iter().copied().min_by(f64::total_cmp))
+            let (_, &mut lower, above) = values.select_nth_unstable_by(low, V::order);
+            (lower, above.iter().copied().min_by(V::order))
         }
     };
     Some(upper.map_or(lower, |upper| between(lower, upper, weight)))
 }
 
 /// The value between two neighbours at this part of their distance.
-pub(crate) fn between(lower: f64, upper: f64, weight: f64) -> f64 {
-    if weight > 0.0 && upper != lower { lower + (upper - lower) * weight } else { lower }
+pub(crate) fn between<V: Value>(lower: V, upper: V, weight: f64) -> V {
+    match weight > 0.0 && upper.order(&lower) != Ordering::Equal {
+        true => lower.between(upper, weight),
+        false => lower,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use super::*;
+    use arrow::array::Float64Array;
+    use arrow::datatypes::{IntervalUnit, TimeUnit};
 
     fn batch(values: &[f64]) -> [ArrayRef; 1] {
         [Arc::new(Float64Array::from(values.to_vec()))]
@@ -208,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_frame_keeps_its_values_when_it_is_evaluated() {
-        let mut frame = Exact::new(0.5, DataType::Float64);
+        let mut frame = Exact::<f64>::new(0.5, DataType::Float64);
         let mut medians = Vec::new();
         for value in [1.0, 3.0, 5.0, 9.0] {
             frame.update_batch(&batch(&[value])).unwrap();
@@ -223,7 +409,7 @@ mod tests {
 
     #[test]
     fn values_may_leave_before_the_first_evaluation() {
-        let mut frame = Exact::new(0.5, DataType::Float64);
+        let mut frame = Exact::<f64>::new(0.5, DataType::Float64);
         frame.update_batch(&batch(&[7.0, 1.0, 9.0])).unwrap();
         frame.retract_batch(&batch(&[7.0])).unwrap();
         frame.update_batch(&batch(&[0.0, -3.0])).unwrap();
@@ -236,17 +422,17 @@ mod tests {
     #[test]
     fn states_of_several_workers_are_merged() {
         let state = |values: &[f64]| {
-            let mut part = Exact::new(0.25, DataType::Float64);
+            let mut part = Exact::<f64>::new(0.25, DataType::Float64);
             part.update_batch(&batch(values)).unwrap();
             part.state().unwrap().remove(0).to_array().unwrap()
         };
-        let mut all = Exact::new(0.25, DataType::Float64);
+        let mut all = Exact::<f64>::new(0.25, DataType::Float64);
         for values in [&[4.0, 1.0][..], &[], &[3.0, 2.0, 8.0]] {
             all.merge_batch(&[state(values)]).unwrap();
         }
         // numpy.quantile([4, 1, 3, 2, 8], 0.25)
         assert_eq!(all.evaluate().unwrap(), ScalarValue::from(2.0));
-        let mut none = Exact::new(0.25, DataType::Float64);
+        let mut none = Exact::<f64>::new(0.25, DataType::Float64);
         none.merge_batch(&[state(&[])]).unwrap();
         assert_eq!(none.evaluate().unwrap(), ScalarValue::Float64(None));
     }
@@ -254,11 +440,51 @@ mod tests {
     #[test]
     fn many_values_are_sorted_at_once() {
         let values: Vec<f64> = (0..101).map(|i| f64::from(i * 37 % 101)).collect();
-        let mut frame = Exact::new(0.25, DataType::Float64);
+        let mut frame = Exact::<f64>::new(0.25, DataType::Float64);
         frame.update_batch(&batch(&values)).unwrap();
         assert_eq!(frame.evaluate().unwrap(), ScalarValue::from(25.0));
         assert_eq!(frame.evaluate().unwrap(), ScalarValue::from(25.0));
         frame.retract_batch(&batch(&values[..100])).unwrap();
         assert_eq!(frame.evaluate().unwrap(), ScalarValue::from(values[100]));
+    }
+
+    /// Expected values from DuckDB 2.0.
+    #[test]
+    fn times_and_intervals_lie_between_others() {
+        let of = DataType::Timestamp(TimeUnit::Microsecond, None);
+        for (at, values, want) in [
+            (0.5, vec![2, 1], 2),
+            (0.1, vec![25, 0], 3),
+            (0.9, vec![0, 15, 1], 12),
+            (0.5, vec![-1, -2], -1),
+        ] {
+            let mut all = Exact::<i64>::new(at, of.clone());
+            let values = arrow::array::TimestampMicrosecondArray::from(values);
+            all.update_batch(&[Arc::new(values)]).unwrap();
+            let want = ScalarValue::TimestampMicrosecond(Some(want), None);
+            assert_eq!(all.evaluate().unwrap(), want);
+        }
+        let of = DataType::Interval(IntervalUnit::MonthDayNano);
+        let (day, hour) = (|n| IntervalMonthDayNano::new(0, n, 0), 3_600_000_000_000);
+        for (values, is_distinct, want) in [
+            // 22 days 12:00:00
+            (
+                vec![IntervalMonthDayNano::new(1, 0, 0), day(15)],
+                false,
+                IntervalMonthDayNano::new(0, 22, 12 * hour),
+            ),
+            (vec![day(1), day(2)], false, IntervalMonthDayNano::new(0, 1, 12 * hour)),
+            (vec![day(1), day(1), day(1), day(3)], true, day(2)),
+        ] {
+            let mut all =
+                Exact { is_distinct, ..Exact::<IntervalMonthDayNano>::new(0.5, of.clone()) };
+            let values = arrow::array::IntervalMonthDayNanoArray::from(values);
+            all.update_batch(&[Arc::new(values)]).unwrap();
+            let found = all.evaluate().unwrap();
+            let ScalarValue::IntervalMonthDayNano(Some(found)) = found else {
+                panic!("{found:?} is no interval")
+            };
+            assert_eq!(found.order(&want), Ordering::Equal, "{found:?}");
+        }
     }
 }

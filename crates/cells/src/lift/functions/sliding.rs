@@ -1,4 +1,4 @@
-//! Sums, means and variances of floats over moving frames, without subtraction. Means of Booleans.
+//! Sums, means and variances of floats over moving frames, without subtraction. Means of Booleans, and of times.
 //!
 //! DataFusion's accumulators subtract a value that leaves the frame from a running sum: after a NaN or an infinity
 //! has left, the sum stays NaN, and a large value leaves its rounding error behind. Here the frame is two stacks:
@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type};
+use arrow::datatypes::{DataType, FieldRef, Float64Type};
 use datafusion::common::types::logical_float64;
 use datafusion::common::{Result, ScalarValue, internal_err};
-use datafusion::logical_expr::function::AccumulatorArgs;
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, ReversedUDAF, Signature,
@@ -20,6 +20,7 @@ use datafusion::logical_expr::{
 use super::booleans::with_booleans;
 use super::inner::{hashed_by, of_inner};
 use super::recomputed;
+use super::temporal::{self, is_temporal, with_times};
 
 /// A partial aggregate of some values of a frame.
 trait Partial: Copy + Default + std::fmt::Debug + Send + Sync {
@@ -166,7 +167,7 @@ fn mean() -> Box<dyn Accumulator> {
     Box::new(Frame::new(|count, sum: f64| (count > 0).then_some(sum / count as f64)))
 }
 
-/// DataFusion's `avg`, except for Booleans and moving frames.
+/// DataFusion's `avg`, except for Booleans, times and moving frames.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mean {
     inner: Arc<AggregateUDF>,
@@ -177,26 +178,41 @@ hashed_by!(Mean, function => function.inner.name());
 
 impl Mean {
     pub(super) fn new(inner: Arc<AggregateUDF>) -> Self {
-        let signature = with_booleans(inner.signature(), logical_float64());
+        let signature = with_times(&with_booleans(inner.signature(), logical_float64()), &[]);
         Self { inner, signature }
     }
 }
 
 impl AggregateUDFImpl for Mean {
-    of_inner!(
-        name,
-        documentation,
-        aliases,
-        coerce_types,
-        return_type,
-        accumulator,
-        state_fields,
-        groups_accumulator_supported,
-        create_groups_accumulator
-    );
+    of_inner!(name, documentation, aliases, coerce_types, create_groups_accumulator);
 
     fn signature(&self) -> &Signature {
         &self.signature
+    }
+
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        match types {
+            [of] if is_temporal(of) => Ok(of.clone()),
+            _ => self.inner.return_type(types),
+        }
+    }
+
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        match temporal::total(&args, true)? {
+            Some(mean) => Ok(Box::new(mean)),
+            None => self.inner.accumulator(args),
+        }
+    }
+
+    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        match is_temporal(args.return_field.data_type()) {
+            true => Ok(temporal::state_fields()),
+            false => self.inner.state_fields(args),
+        }
+    }
+
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+        !is_temporal(args.return_type()) && self.inner.groups_accumulator_supported(args)
     }
 
     /// Insensitive: the inner order requirement is not forwarded, as the accumulators do not support it.
@@ -205,6 +221,9 @@ impl AggregateUDFImpl for Mean {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        if is_temporal(args.return_type()) {
+            return self.accumulator(args);
+        }
         if *args.return_type() == DataType::Float64 && !args.is_distinct {
             return Ok(mean());
         }

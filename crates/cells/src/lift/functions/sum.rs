@@ -1,5 +1,6 @@
 //! `sum` of Booleans counts what is true. `sum` of floats over moving frames does not subtract. `sum` of integers is exact in 128 bits, and an error if the
-//! total does not fit 64 bits, as in the dense path. `sum` of decimals is an error if the total has too many digits.
+//! total does not fit 64 bits, as in the dense path. `sum` of decimals is an error if the total has too many digits, and
+//! so is one of intervals that is too long.
 
 use std::sync::Arc;
 
@@ -15,6 +16,7 @@ use datafusion::logical_expr::{
 
 use super::booleans::with_booleans;
 use super::inner::{hashed_by, of_inner};
+use super::temporal::{self, is_temporal};
 use super::{decimal_sum, recomputed, sliding};
 use tessera_frontend::error::Error;
 
@@ -38,14 +40,16 @@ fn is_ours(result: &DataType, distinct: bool) -> bool {
     !distinct && matches!(result, DataType::Int64 | DataType::UInt64)
 }
 
-/// The total of integers or of decimals; `None` for other sums.
-fn total(args: &AccumulatorArgs<'_>) -> Option<Box<dyn Accumulator>> {
+/// The total of integers, of decimals or of intervals; `None` for other sums.
+fn total(args: &AccumulatorArgs<'_>) -> Result<Option<Box<dyn Accumulator>>> {
     let result = args.return_type();
     if is_ours(result, args.is_distinct) {
-        return Some(Box::new(Total::new(result.clone())));
+        return Ok(Some(Box::new(Total::new(result.clone()))));
     }
-    let is_decimal = decimal_sum::is_ours(result, args.is_distinct);
-    is_decimal.then(|| Box::new(decimal_sum::Total::new(result.clone())) as Box<dyn Accumulator>)
+    if decimal_sum::is_ours(result, args.is_distinct) {
+        return Ok(Some(Box::new(decimal_sum::Total::new(result.clone()))));
+    }
+    Ok(temporal::total(args, false)?.map(|total| Box::new(total) as Box<dyn Accumulator>))
 }
 
 /// A 128-bit total holds any number of 64-bit values that a query could read.
@@ -67,7 +71,7 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        if let Some(total) = total(&args) {
+        if let Some(total) = total(&args)? {
             return Ok(total);
         }
         self.inner.accumulator(args)
@@ -78,11 +82,15 @@ impl AggregateUDFImpl for CheckedSum {
             let state = |name, data_type| Arc::new(Field::new(name, data_type, true));
             return Ok(vec![state("total", STATE), state("count", DataType::Int64)]);
         }
+        if is_temporal(args.return_field.data_type()) {
+            return Ok(temporal::state_fields());
+        }
         self.inner.state_fields(args)
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
         !is_ours(args.return_type(), args.is_distinct)
+            && !is_temporal(args.return_type())
             && self.inner.groups_accumulator_supported(args)
     }
 
@@ -97,7 +105,7 @@ impl AggregateUDFImpl for CheckedSum {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        if let Some(total) = total(&args) {
+        if let Some(total) = total(&args)? {
             return Ok(total);
         }
         if *args.return_type() == DataType::Float64 && !args.is_distinct {

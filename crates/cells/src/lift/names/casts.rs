@@ -4,18 +4,20 @@
 //! |---|---|
 //! | `(SELECT x, x::int FROM t) q` | `(SELECT x, x::int AS "x::INT" FROM t) q` |
 //! | `FROM (SELECT …) q GROUP BY k, x::int` | `FROM (SELECT …) q GROUP BY k, GROUPING SETS ((x::int))` |
+//! | `GROUP BY t::date, t::time` | `GROUP BY t::date, coalesce(t::time)`, and so in the other clauses |
 //! | `SELECT DISTINCT x::int FROM t ORDER BY x::int` | `SELECT DISTINCT x::int FROM t ORDER BY 1` |
 //!
 //! DataFusion knows which columns the keys of groups inside determine. It takes `x::int` for the key `x` and groups by
 //! those columns as well, but not in sets of groups. [`super::super::grouping`] makes a key of such a set again. After
-//! DISTINCT it does not look for an expression among the items, so a number stands for it.
+//! DISTINCT it does not look for an expression among the items, so a number stands for it. Two casts of a column are one
+//! name, which `coalesce` of one value makes another one.
 
 use std::ops::ControlFlow;
 
 use super::Relations;
 use sqlparser::ast::{
-    CastKind, Distinct, Expr, GroupByExpr, Ident, OrderByExpr, Select, SelectItem, TableFactor,
-    TableWithJoins, UnaryOperator, Value, VisitorMut,
+    CastKind, Distinct, Expr, GroupByExpr, Ident, OrderByExpr, Query, Select, SelectItem, SetExpr,
+    TableFactor, TableWithJoins, UnaryOperator, Value, VisitorMut,
 };
 use tessera_frontend::ast;
 use tessera_frontend::surface::walk::find;
@@ -32,6 +34,103 @@ pub(super) fn name(select: &mut Select) {
         let Some(text) = ast::text(expr) else { continue };
         let expr = std::mem::replace(expr, ast::null());
         *item = SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', text) };
+    }
+}
+
+/// Gives keys of GROUP BY that convert the same column names of their own.
+pub(super) fn apart(query: &mut Query) {
+    let Query { body, order_by, .. } = query;
+    let SetExpr::Select(select) = &mut **body else { return };
+    let mut casts: Vec<Expr> = Vec::new();
+    for cast in keys(select) {
+        if !casts.contains(&cast) {
+            casts.push(cast);
+        }
+    }
+    let before = |at: usize| {
+        let is_same = |other: &&Expr| column(other) == column(&casts[at]);
+        casts[..at].iter().filter(is_same).count()
+    };
+    let counts: Vec<usize> = (0..casts.len()).map(before).collect();
+    if counts.iter().all(|count| *count == 0) {
+        return;
+    }
+    name(select);
+    let mut wrap = Wrap { casts: casts.into_iter().zip(counts).collect(), queries: 0 };
+    let _ = walk_mut(&mut select.projection, &mut wrap);
+    let _ = walk_mut(&mut select.group_by, &mut wrap);
+    let _ = walk_mut(&mut select.having, &mut wrap);
+    let _ = walk_mut(&mut select.qualify, &mut wrap);
+    let _ = walk_mut(order_by, &mut wrap);
+}
+
+/// The casts that are keys of groups, with one spelling each.
+fn keys(select: &Select) -> Vec<Expr> {
+    let items = &select.projection;
+    let mut found = Vec::new();
+    match &select.group_by {
+        GroupByExpr::All(_) => found.extend(items.iter().filter_map(value).cloned()),
+        GroupByExpr::Expressions(keys, _) => {
+            for key in keys {
+                match key {
+                    Expr::Rollup(sets) | Expr::Cube(sets) | Expr::GroupingSets(sets) => {
+                        found.extend(sets.iter().flatten().cloned());
+                    }
+                    Expr::Identifier(name) => {
+                        let item = items.iter().find(|item| is_called(item, name));
+                        found.extend(item.and_then(value).cloned());
+                    }
+                    key => found.extend(cast(key, items)),
+                }
+            }
+        }
+    }
+    found.iter().map(plain).filter(|key| matches!(key, Expr::Cast { .. })).collect()
+}
+
+/// What a cast converts, as DataFusion names it at most.
+fn column(cast: &Expr) -> String {
+    match cast {
+        Expr::Cast { expr: inner, .. } | Expr::Nested(inner) => column(inner),
+        Expr::Identifier(name) => name.value.to_lowercase(),
+        Expr::CompoundIdentifier(parts) => {
+            parts.last().map_or_else(String::new, |name| name.value.to_lowercase())
+        }
+        other => other.to_string().to_lowercase(),
+    }
+}
+
+/// Puts each cast into so many calls of `coalesce`.
+struct Wrap {
+    casts: Vec<(Expr, usize)>,
+    /// Number of open subqueries, whose columns are their own.
+    queries: usize,
+}
+
+impl VisitorMut for Wrap {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.queries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.queries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if self.queries > 0 || !matches!(expr, Expr::Cast { .. }) {
+            return ControlFlow::Continue(());
+        }
+        let written = plain(expr);
+        let count = self.casts.iter().find(|(cast, _)| *cast == written).map_or(0, |found| found.1);
+        for _ in 0..count {
+            let inner = std::mem::replace(expr, ast::null());
+            *expr = super::call("coalesce", vec![inner]);
+        }
+        ControlFlow::Continue(())
     }
 }
 

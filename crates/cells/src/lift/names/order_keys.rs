@@ -1,11 +1,13 @@
-//! Keys of `ORDER BY` that name a column of the block's relations by its relation, beside an item with that alias:
+//! Keys of `ORDER BY` that name a column of the block's relations by its relation, beside an item with that alias, or
+//! that have a subquery, which may use columns of these relations:
 //!
 //! ```text
 //! SELECT t.a AS c FROM t ORDER BY t.c
 //!   ⇒  SELECT * EXCLUDE (tessera_order_0)
 //!      FROM (SELECT t.a AS c, t.c AS tessera_order_0 FROM t) ORDER BY tessera_order_0
 //! ```
-//! DataFusion would add `t.c` to the items for the sort, and report `c` as ambiguous.
+//! DataFusion would add `t.c` to the items for the sort, and report `c` as ambiguous. It does not add the columns that a
+//! subquery uses.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -15,6 +17,7 @@ use sqlparser::ast::{
     TableWithJoins, Value, Visitor, WildcardAdditionalOptions,
 };
 use tessera_frontend::derived::{all_of, derived};
+use tessera_frontend::surface::walk::find;
 use tessera_frontend::walk::walk;
 
 use super::super::using::replace_in;
@@ -43,7 +46,7 @@ pub(super) fn apart(query: &mut Query) {
             _ => false,
         })
     };
-    let is_hidden = |key: &Expr| !is_item(key) && names_hidden(key, &items);
+    let is_hidden = |key: &Expr| !is_item(key) && (names_hidden(key, &items) || has_subquery(key));
     if select.distinct.is_some() || !keys.iter().any(|key| is_hidden(&key.expr)) {
         return;
     }
@@ -73,6 +76,13 @@ pub(super) fn apart(query: &mut Query) {
     };
     outer.projection = vec![SelectItem::Wildcard(options)];
     **select = outer;
+}
+
+fn has_subquery(key: &Expr) -> bool {
+    let is_one = |e: &Expr| {
+        matches!(e, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. }).then_some(())
+    };
+    find(key, &is_one).is_some()
 }
 
 /// True if an expression has a name `relation.column` whose column is the alias of an item.

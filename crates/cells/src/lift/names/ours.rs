@@ -6,6 +6,8 @@
 //! | `month(t)`, `EXTRACT(MONTH FROM t)` | `date_part('month', t)` |
 //! | `season(t)`, `dayofweek(t)` | `date_part('month', t) % 12 / 3`, `(date_part('dow', t) + 6) % 7` |
 //! | `t AT TIME ZONE 'UTC'` | a function: see [`local_time`] |
+//! | `INTERVAL (n) DAY`, `INTERVAL '1 quarter'` | `to_days(n)`, `INTERVAL '3 months'`: see [`intervals`] |
+//! | `date_add(t, i)`, `age(t)` | `t + i`, `age(CURRENT_DATE, t)` |
 //! | `now()`, `CURRENT_DATE` | the time at which the statement was accepted, the same throughout the statement |
 //! | `where(c, x, y)` | `CASE WHEN c THEN x ELSE y END` |
 //! | `e()`, `nan()`, `inf()` | the `float64` |
@@ -28,7 +30,7 @@ use sqlparser::ast::{
 use tessera_frontend::ast::null;
 
 use super::super::local_time;
-use super::{FLOOR_DIVIDE, POWER, aggregates, fields, span_is_operator};
+use super::{FLOOR_DIVIDE, POWER, aggregates, fields, intervals, span_is_operator};
 pub(in crate::lift) use lists::WRITTEN;
 pub(super) use lists::{STRUCT_PACK, integer};
 
@@ -50,6 +52,14 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
             let part = Value::SingleQuotedString(field.to_string().to_lowercase());
             let time = std::mem::replace(&mut **time, null());
             *expr = call("date_part", vec![Expr::Value(part.into()), time]);
+        }
+        Expr::Interval(interval) => {
+            if let Some(new) = intervals::rewritten(interval) {
+                *expr = new;
+            }
+        }
+        Expr::Cast { expr: text, data_type: DataType::Interval { .. }, .. } => {
+            intervals::spell(text);
         }
         Expr::Function(function) => {
             let [part] = function.name.0.as_mut_slice() else { return };
@@ -86,6 +96,22 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
                 *name = Ident::with_span(name.span, "date_part");
                 let part = std::mem::replace(expr, null());
                 *expr = counted(part, &lower);
+            } else if lower == "age"
+                && let FunctionArguments::List(list) = &mut function.args
+                && list.args.len() == 1
+            {
+                let today = FunctionArgExpr::Expr(now(now_us, true));
+                list.args.insert(0, FunctionArg::Unnamed(today));
+            } else if lower == "date_add"
+                && let FunctionArguments::List(list) = &function.args
+                && let [
+                    FunctionArg::Unnamed(FunctionArgExpr::Expr(time)),
+                    FunctionArg::Unnamed(FunctionArgExpr::Expr(by)),
+                ] = list.args.as_slice()
+            {
+                let [left, right] = [time, by].map(|e| Box::new(Expr::Nested(Box::new(e.clone()))));
+                let sum = Expr::BinaryOp { left, op: BinaryOperator::Plus, right };
+                *expr = Expr::Nested(Box::new(sum));
             } else if let Some(new) = aggregates::rewritten(function, &lower) {
                 *expr = new;
             } else if let Some(new) = lists::rewritten(function, &lower) {
@@ -199,6 +225,8 @@ fn date_part(function: &str) -> Option<&'static str> {
         "minute" => "minute",
         "second" => "second",
         "epoch" => "epoch",
+        "isodow" => "isodow",
+        "isoyear" => "isoyear",
         _ => return None,
     })
 }

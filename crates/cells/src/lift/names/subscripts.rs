@@ -20,8 +20,8 @@ use tessera_frontend::error::Error;
 use tessera_frontend::functions::is_tensor_function;
 
 use super::super::table::CellSource;
-use super::call;
 use super::ours::integer;
+use super::{call, intervals};
 
 /// A rewritten subscript of a column, with the error for a column of a tensor.
 pub(super) struct Subscript {
@@ -36,6 +36,7 @@ pub(super) fn element(expr: &Expr) -> Option<Expr> {
     let is_base = match subscript.base {
         Expr::Function(_) => {
             !ast::function_name(subscript.base).is_some_and(|name| is_tensor_function(&name.value))
+                || intervals::of_list(subscript.base).is_some()
         }
         Expr::Identifier(_)
         | Expr::CompoundIdentifier(_)

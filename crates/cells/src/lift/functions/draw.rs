@@ -1,0 +1,84 @@
+//! The number that decides whether a row is in a sample: see `clauses::sample` of the frontend.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, Float64Array};
+use arrow::datatypes::{DataType, Int64Type, UInt64Type};
+use datafusion::common::{Result, exec_err, plan_err};
+use datafusion::logical_expr::{
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use tessera_frontend::DRAW;
+
+use super::inner::scalar;
+
+pub(super) fn function() -> ScalarUDF {
+    Draw { signature: Signature::user_defined(Volatility::Immutable) }.into()
+}
+
+/// A number from 0 to 1, without 1, of a row's number and a seed.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Draw {
+    signature: Signature,
+}
+
+/// # Source
+/// The output function of SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (2014).
+fn mixed(state: u64) -> u64 {
+    let z = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+fn drawn(row: u64, seed: i64) -> f64 {
+    let bits = mixed(mixed(seed as u64).wrapping_add(row));
+    (bits >> 11) as f64 / (1u64 << 53) as f64
+}
+
+impl ScalarUDFImpl for Draw {
+    scalar!(name DRAW, signature, returns DataType::Float64);
+
+    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
+        match types {
+            [row, seed] if row.is_integer() && seed.is_integer() => {
+                Ok(vec![DataType::UInt64, DataType::Int64])
+            }
+            _ => plan_err!("a row is drawn by its number and a seed"),
+        }
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
+        let [rows, seeds] = arrays.as_slice() else {
+            return exec_err!("a row is drawn by its number and a seed");
+        };
+        let (rows, seeds) = (rows.as_primitive::<UInt64Type>(), seeds.as_primitive::<Int64Type>());
+        let drawn = rows.iter().zip(seeds).map(|pair| match pair {
+            (Some(row), Some(seed)) => Some(drawn(row, seed)),
+            _ => None,
+        });
+        let drawn: ArrayRef = Arc::new(drawn.collect::<Float64Array>());
+        super::columnar(drawn, is_scalar)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::drawn;
+
+    #[test]
+    fn numbers_are_spread_evenly() {
+        for seed in [0, 5, -1, i64::MAX] {
+            let mut tenths = [0u32; 10];
+            for row in 1..=10_000 {
+                let number = drawn(row, seed);
+                assert!((0.0..1.0).contains(&number));
+                tenths[(number * 10.0) as usize] += 1;
+            }
+            // Four standard deviations of 30.
+            assert!(tenths.iter().all(|n| (880..1120).contains(n)), "{tenths:?}");
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! `TABLESAMPLE`. Each row has a number from 0 to 1 that follows from its place in the relation and the seed, so a sample
+//! with a seed has the same rows on any number of threads and workers.
+
+use std::fmt;
+
+use sqlparser::ast::{
+    Expr, Ident, Select, Spanned, TableAlias, TableFactor, TableSample, TableSampleKind,
+    TableSampleUnit, Value,
+};
+use sqlparser::tokenizer::Span;
+
+use crate::ast::{self, Relation};
+use crate::derived::derived;
+use crate::error::{BindError, Error, Position};
+use crate::scope;
+use crate::statement::Statement;
+
+/// The function of a row's number and a seed; no text can produce its name.
+pub const DRAW: &str = "tessera_draw";
+
+/// The subquery that replaces a relation with `TABLESAMPLE`; `None` for other relations.
+///
+/// # Errors
+/// `unsupported` for samples that are neither a part nor a number of rows, `invalid_argument` for such numbers.
+pub(super) fn rewritten(factor: &mut TableFactor) -> Result<Option<TableFactor>, Error> {
+    let span = factor.span();
+    let (TableFactor::Table { sample, .. } | TableFactor::Derived { sample, .. }) = factor else {
+        return Ok(None);
+    };
+    let sample = match sample.take() {
+        Some(TableSampleKind::BeforeTableAlias(it) | TableSampleKind::AfterTableAlias(it)) => it,
+        None => return Ok(None),
+    };
+    let Some(mut select) = block(&sample, span)? else { return Ok(None) };
+    let alias = name_of(factor).map(|name| TableAlias {
+        explicit: true,
+        name,
+        columns: Vec::new(),
+        at: None,
+    });
+    let Some(place) = place(&mut select) else { return Ok(None) };
+    *place = factor.clone();
+    Ok(Some(derived(select, alias)))
+}
+
+/// The relation of the innermost block.
+fn place(select: &mut Select) -> Option<&mut TableFactor> {
+    match &mut select.from.first_mut()?.relation {
+        TableFactor::Derived { subquery, .. } => place(scope::innermost_mut(subquery)?),
+        relation => Some(relation),
+    }
+}
+
+/// The name that a block uses for a relation.
+fn name_of(factor: &TableFactor) -> Option<Ident> {
+    match factor {
+        TableFactor::Table { alias: Some(alias), .. }
+        | TableFactor::Derived { alias: Some(alias), .. } => Some(alias.name.clone()),
+        other => match ast::relation(other) {
+            Relation::Name { name, .. } => name.0.last()?.as_ident().cloned(),
+            _ => None,
+        },
+    }
+}
+
+/// A block that keeps a sample of the relation `x`.
+fn block(sample: &TableSample, span: Span) -> Result<Option<Select>, Error> {
+    let TableSample { name: method, quantity: Some(quantity), bucket: None, offset: None, .. } =
+        sample
+    else {
+        return Err(Error::Unsupported {
+            construct: "TABLESAMPLE of buckets".to_string(),
+            position: Position::of_span(span),
+            hint: Some("write `TABLESAMPLE (10 PERCENT)` or `TABLESAMPLE (10 ROWS)`".to_string()),
+        });
+    };
+    let refused = |what: &dyn fmt::Display, reason: &str| Error::Bind {
+        error: BindError::InvalidArgument {
+            function: "TABLESAMPLE".into(),
+            argument: format!("`{what}`"),
+            reason: reason.into(),
+        },
+        position: Position::of_span(span),
+    };
+    let seed = match &sample.seed {
+        Some(seed) => match &seed.value.value {
+            Value::Number(text, _) if text.parse::<i64>().is_ok() => text.clone(),
+            _ => return Err(refused(&seed.value, "must be an integer")),
+        },
+        // Fixed for the statement.
+        None => "epoch_us(now())".to_string(),
+    };
+    let number = match &quantity.value {
+        Expr::Value(value) => match &value.value {
+            Value::Number(text, _) => Some(text.clone()),
+            _ => None,
+        },
+        _ => None,
+    };
+    // As in the standard, a method takes percents; as in DuckDB, a number without one is of rows.
+    let is_part = match &quantity.unit {
+        Some(unit) => *unit == TableSampleUnit::Percent,
+        None => method.is_some(),
+    };
+    let text = if is_part {
+        let is_percent = |text: &String| text.parse().is_ok_and(|p| (0.0..=100.0).contains(&p));
+        let Some(percent) = number.filter(is_percent) else {
+            return Err(refused(&quantity.value, "must be a number from 0 to 100"));
+        };
+        format!("SELECT * FROM x QUALIFY {DRAW}(row_number() OVER (), {seed}) * 100 < {percent}")
+    } else {
+        let Some(rows) = number.filter(|text| text.parse::<u32>().is_ok()) else {
+            return Err(refused(&quantity.value, "must be a number of rows of at most 32 bits"));
+        };
+        format!(
+            "SELECT * EXCLUDE (tessera_row) FROM (SELECT *, row_number() OVER () AS tessera_row FROM x) tessera_rows QUALIFY row_number() OVER (ORDER BY {DRAW}(tessera_row, {seed}), tessera_row) <= {rows}"
+        )
+    };
+    let template = crate::parse(&text)?.into_iter().next();
+    let Some(Statement::Query(mut query)) = template.map(|template| template.statement) else {
+        return Ok(None);
+    };
+    Ok(scope::innermost_mut(&mut query).cloned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+    use crate::Statement;
+    use crate::error::Error;
+
+    fn of(text: &str) -> Result<String, Error> {
+        let parsed = crate::parse(&format!("SELECT * FROM {text}"))?.remove(0);
+        let Statement::Query(query) = parsed.statement else { panic!("{text}") };
+        Ok(query.to_string())
+    }
+
+    #[test]
+    fn samples_are_conditions_on_numbers_of_rows() {
+        let part = "SELECT * FROM (SELECT * FROM t QUALIFY tessera_draw(row_number() OVER (), 5) * 100 < 12.5) AS t";
+        for text in [
+            "t TABLESAMPLE 12.5 PERCENT REPEATABLE (5)",
+            "t TABLESAMPLE BERNOULLI (12.5) REPEATABLE (5)",
+        ] {
+            assert_eq!(of(text).unwrap(), part, "{text}");
+        }
+        let rows = of("t AS u TABLESAMPLE (10 ROWS)").unwrap();
+        assert!(rows.ends_with("<= 10) AS u") && rows.contains("FROM t AS u) "), "{rows}");
+        assert_eq!(of("t AS u TABLESAMPLE 10").unwrap(), rows);
+        assert!(of("(SELECT * FROM t) q TABLESAMPLE (10 ROWS)").unwrap().ends_with(") AS q"));
+        for text in [
+            "t TABLESAMPLE 101 PERCENT",
+            "t TABLESAMPLE (1.5 ROWS)",
+            "t TABLESAMPLE (n ROWS)",
+            "t TABLESAMPLE (1 ROWS) REPEATABLE (0.5)",
+            "t TABLESAMPLE (BUCKET 1 OUT OF 10)",
+        ] {
+            assert!(of(text).is_err(), "{text}");
+        }
+    }
+}

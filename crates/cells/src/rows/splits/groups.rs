@@ -49,7 +49,7 @@ const SAMPLE_BYTES: usize = 8 << 20;
 const ROWS_OF_GROUP: usize = 4;
 
 /// Aggregates whose results for parts of the rows can be merged. Others need the rows of a group at once.
-const MERGED: [&str; 15] = [
+const MERGED: [&str; 16] = [
     "sum",
     "avg",
     "count",
@@ -65,6 +65,7 @@ const MERGED: [&str; 15] = [
     "bit_or",
     "bit_xor",
     "corr",
+    "mode",
 ];
 
 /// Prefix of the names of sketches, which are compressed after each batch: their bits depend on the ends of batches. The

@@ -4,6 +4,7 @@ use arrow::datatypes::DataType;
 use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::ScalarUDF;
 
+use super::faster::select;
 use super::functions::{TimeShift, TimeText, opaque};
 use super::{all_of, always, decimals, join_keys, like, local_time, maybe, nan, order};
 
@@ -63,7 +64,8 @@ impl Unnamed {
 /// The function without state that has that name.
 fn plain(name: &str) -> Option<ScalarUDF> {
     let (all, always) = (all_of::function(), always::function());
-    let ours = [all, always, TimeText::default().into(), opaque(), maybe::function()];
+    let (maybe, select) = (maybe::function(), select::function());
+    let ours = [all, always, TimeText::default().into(), opaque(), maybe, select];
     let moved: [ScalarUDF; 2] = [false, true].map(|is_minus| TimeShift::new(is_minus).into());
     let ours = ours.into_iter().chain(moved).chain(local_time::function(local_time::NAME));
     let ours = ours.chain(nan::functions());
@@ -103,6 +105,7 @@ mod tests {
         let names = names
             .chain(["tessera_always", "tessera_opaque", "tessera_join_key_32", "tessera_maybe"])
             .chain(["tessera_time_plus", "tessera_time_minus", "tessera_at_time_zone"])
+            .chain(["tessera_select"])
             .chain(decimals.iter().map(String::as_str));
         let plain = names.map(|name| plain(name).unwrap());
         for function in calls.into_iter().chain(plain) {

@@ -7,6 +7,7 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, UInt64A
 use arrow::datatypes::{DataType, Field, FieldRef, Float64Type, UInt64Type};
 use datafusion::common::{Result, internal_datafusion_err, internal_err};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::utils::format_state_name;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator,
 };
@@ -63,11 +64,11 @@ impl AggregateUDFImpl for Correlation {
         create_sliding_accumulator
     );
 
-    fn state_fields(&self, _: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        let field = |part, of| Arc::new(Field::new(format_state_name(args.name, part), of, true));
         let floats = ["mean_x", "square_x", "mean_y", "square_y", "product"];
-        let floats = floats.map(|name| Field::new(name, DataType::Float64, true));
-        let count = Field::new("count", DataType::UInt64, true);
-        Ok([count].into_iter().chain(floats).map(Arc::new).collect())
+        let floats = floats.map(|part| field(part, DataType::Float64));
+        Ok([field("count", DataType::UInt64)].into_iter().chain(floats).collect())
     }
 
     fn accumulator(&self, _: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {

@@ -2,12 +2,13 @@
 //!
 //! Blocks are counted from the first value, so that bits do not depend on the ends of batches.
 
-use std::ops::Range;
 use std::{array, fmt};
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array};
 use arrow::buffer::NullBuffer;
+use arrow::compute::filter;
 use arrow::datatypes::Float64Type;
+use arrow::error::ArrowError;
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::Accumulator;
 
@@ -58,15 +59,10 @@ impl<const N: usize, S: Summary<N>> Blocks<N, S> {
         self.waiting.first().map_or(0, Vec::len)
     }
 
-    fn with(&self, rows: Range<usize>) -> S {
-        let columns = self.waiting.each_ref().map(|column| &column[rows.clone()]);
-        self.full.merged(S::of_block(columns))
-    }
-
     fn all(&self) -> S {
         match self.rows() {
             0 => self.full,
-            rows => self.with(0..rows),
+            _ => self.full.merged(S::of_block(self.waiting.each_ref().map(Vec::as_slice))),
         }
     }
 }
@@ -87,20 +83,32 @@ impl<const N: usize, S: Summary<N>> Accumulator for Blocks<N, S> {
         let nulls = columns.iter().fold(None::<NullBuffer>, |nulls, column| {
             NullBuffer::union(nulls.as_ref(), column.nulls())
         });
-        for (waiting, column) in self.waiting.iter_mut().zip(columns) {
-            match nulls.as_ref().filter(|nulls| nulls.null_count() > 0) {
-                Some(nulls) => {
-                    waiting.extend(nulls.valid_indices().map(|row| column.values()[row]));
-                }
-                None => waiting.extend_from_slice(column.values()),
+        let columns: Vec<Float64Array> = match nulls.filter(|nulls| nulls.null_count() > 0) {
+            Some(nulls) => {
+                let mask = BooleanArray::new(nulls.into_inner(), None);
+                let kept = columns.into_iter().map(|column| filter(column, &mask));
+                let kept: Vec<ArrayRef> = kept.collect::<Result<_, ArrowError>>()?;
+                kept.iter().map(|column| column.as_primitive::<Float64Type>().clone()).collect()
             }
-        }
-        let full = self.rows() - self.rows() % BLOCK;
-        for row in (0..full).step_by(BLOCK) {
-            self.full = self.with(row..row + BLOCK);
-        }
-        for waiting in &mut self.waiting {
-            waiting.drain(..full);
+            None => columns.into_iter().cloned().collect(),
+        };
+        let rows = columns.first().map_or(0, |column| column.len());
+        let mut at = 0;
+        while at < rows {
+            let end = rows.min(at + BLOCK - self.rows());
+            let pieces: [&[f64]; N] = array::from_fn(|i| &columns[i].values()[at..end]);
+            if end - at == BLOCK {
+                self.full = self.full.merged(S::of_block(pieces));
+            } else {
+                for (waiting, piece) in self.waiting.iter_mut().zip(pieces) {
+                    waiting.extend_from_slice(piece);
+                }
+                if self.rows() == BLOCK {
+                    self.full = self.all();
+                    self.waiting.iter_mut().for_each(Vec::clear);
+                }
+            }
+            at = end;
         }
         Ok(())
     }

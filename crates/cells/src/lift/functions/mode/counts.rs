@@ -83,6 +83,10 @@ impl Counts {
 
     /// Adds values, each as often as `more` has it, or once.
     fn add(&mut self, columns: &[ArrayRef], more: Option<&UInt64Array>) -> Result<()> {
+        if columns.iter().any(|column| column.is_empty()) {
+            self.numbers.clear();
+            return Ok(());
+        }
         let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
         table.intern(columns, &mut self.numbers)?;
         self.times.resize(table.len(), 0);
@@ -139,9 +143,6 @@ impl Whole {
 
     /// Adds values without NULL. Only they may be more frequent than the best one.
     fn add(&mut self, values: &ArrayRef, more: Option<&UInt64Array>) -> Result<()> {
-        if values.is_empty() {
-            return Ok(());
-        }
         self.counts.add(std::slice::from_ref(values), more)?;
         let compare = make_comparator(values, values, self.order)?;
         let least = self.best.as_ref().map_or(0, |(most, _)| *most);

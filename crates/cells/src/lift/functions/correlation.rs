@@ -130,7 +130,7 @@ impl Moments {
         self.product += other.product + dx * dy * weight;
     }
 
-    /// As DataFusion without groups: NaN if both columns have one, NULL if one has, or if a deviation is 0.
+    /// NaN if both columns have a value that is not finite, NULL if one has, or if a deviation is 0.
     fn correlation(&self) -> Option<f64> {
         let (nan_x, nan_y) = (self.mean_x.is_nan(), self.mean_y.is_nan());
         if nan_x && nan_y {

@@ -64,12 +64,12 @@ impl Unnamed {
 /// The function without state that has that name.
 fn plain(name: &str) -> Option<ScalarUDF> {
     let (all, always) = (all_of::function(), always::function());
-    let (maybe, select) = (maybe::function(), select::function());
-    let ours = [all, always, TimeText::default().into(), opaque(), maybe, select];
+    let ours = [all, always, TimeText::default().into(), opaque(), maybe::function()];
     let moved: [ScalarUDF; 2] = [false, true].map(|is_minus| TimeShift::new(is_minus).into());
     let ours = ours.into_iter().chain(moved).chain(local_time::function(local_time::NAME));
     let ours = ours.chain(nan::functions());
-    let mut ours = ours.chain(join_keys::functions()).chain(decimals::functions());
+    let ours = ours.chain(join_keys::functions()).chain(decimals::functions());
+    let mut ours = ours.chain(select::functions());
     ours.find(|function| function.name() == name)
 }
 
@@ -105,7 +105,7 @@ mod tests {
         let names = names
             .chain(["tessera_always", "tessera_opaque", "tessera_join_key_32", "tessera_maybe"])
             .chain(["tessera_time_plus", "tessera_time_minus", "tessera_at_time_zone"])
-            .chain(["tessera_select"])
+            .chain(["tessera_select", "tessera_select_valid"])
             .chain(decimals.iter().map(String::as_str));
         let plain = names.map(|name| plain(name).unwrap());
         for function in calls.into_iter().chain(plain) {

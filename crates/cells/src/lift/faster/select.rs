@@ -22,17 +22,21 @@ use datafusion::logical_expr::{
 
 use crate::lift::functions::scalar;
 
-/// The name of the function, which no text can produce.
-const NAME: &str = "tessera_select";
+/// The functions, which no text can produce, and whether their results may be NULL. That does not follow from both
+/// sides: `CASE WHEN x IS NOT NULL THEN x ELSE 0 END` is never NULL.
+const NAMES: [(&str, bool); 2] = [("tessera_select", true), ("tessera_select_valid", false)];
 
 /// Rows whose conditions are one word.
 const BLOCK: usize = 64;
 
-pub(in crate::lift) fn function() -> ScalarUDF {
-    ScalarUDF::new_from_impl(Select { signature: Signature::any(3, Volatility::Immutable) })
+pub(in crate::lift) fn functions() -> [ScalarUDF; 2] {
+    NAMES.map(|(name, is_nullable)| {
+        let signature = Signature::any(3, Volatility::Immutable);
+        ScalarUDF::new_from_impl(Select { name, is_nullable, signature })
+    })
 }
 
-/// The call of the function, if an expression is such a CASE.
+/// The call of one of the functions, if an expression is such a CASE.
 pub(super) fn of_case(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let Expr::Case(Case { expr: base, when_then_expr, else_expr: Some(other) }) = &expr else {
         return Ok(Transformed::no(expr));
@@ -53,9 +57,7 @@ pub(super) fn of_case(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
     ) else {
         return Ok(Transformed::no(expr));
     };
-    // `CASE WHEN x IS NOT NULL THEN x ELSE 0 END` is not NULL, which only CASE knows.
-    let is_known = is_nullable == (then.nullable(schema)? || other.nullable(schema)?);
-    if !is_known || !has_select(&kind) || kind != of_other || kind != of_all {
+    if !has_select(&kind) || kind != of_other || kind != of_all {
         return Ok(Transformed::no(expr));
     }
     let when = when.as_ref().clone();
@@ -66,8 +68,10 @@ pub(super) fn of_case(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
     if !matches!(when.get_type(schema), Ok(DataType::Boolean)) {
         return Ok(Transformed::no(expr));
     }
-    let call = function().call(vec![when, then.as_ref().clone(), other.as_ref().clone()]);
-    Ok(Transformed::yes(call))
+    let [nullable, valid] = functions();
+    let function = if is_nullable { nullable } else { valid };
+    let sides = vec![when, then.as_ref().clone(), other.as_ref().clone()];
+    Ok(Transformed::yes(function.call(sides)))
 }
 
 /// True for types that the function takes.
@@ -102,28 +106,33 @@ fn is_free(expr: &Expr, schema: &DFSchema) -> bool {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Select {
+    name: &'static str,
+    is_nullable: bool,
     signature: Signature,
 }
 
 impl ScalarUDFImpl for Select {
-    scalar!(name NAME, signature);
+    scalar!(signature);
+
+    fn name(&self) -> &str {
+        self.name
+    }
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match types {
             [DataType::Boolean, then, other] if then == other => Ok(then.clone()),
-            _ => internal_err!("`{NAME}` of {types:?}"),
+            _ => internal_err!("`{}` of {types:?}", self.name),
         }
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         let types: Vec<_> = args.arg_fields.iter().map(|side| side.data_type().clone()).collect();
-        let is_nullable = args.arg_fields.iter().skip(1).any(|side| side.is_nullable());
-        Ok(Arc::new(Field::new(NAME, self.return_type(&types)?, is_nullable)))
+        Ok(Arc::new(Field::new(self.name, self.return_type(&types)?, self.is_nullable)))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let [when, then, other] = args.args.as_slice() else {
-            return internal_err!("`{NAME}` takes three arguments");
+            return internal_err!("`{}` takes three arguments", self.name);
         };
         let mask = match when {
             ColumnarValue::Scalar(ScalarValue::Boolean(Some(true))) => return Ok(then.clone()),
@@ -135,7 +144,7 @@ impl ScalarUDFImpl for Select {
             DataType::Float32 => select::<Float32Type>(mask, then, other),
             DataType::Float64 => select::<Float64Type>(mask, then, other),
             DataType::Decimal128(..) => select::<Decimal128Type>(mask, then, other),
-            kind => internal_err!("`{NAME}` of {kind}"),
+            kind => internal_err!("`{}` of {kind}", self.name),
         };
         Ok(ColumnarValue::Array(selected?))
     }
@@ -156,7 +165,7 @@ impl<T: ArrowPrimitiveType> Side<T> {
             ColumnarValue::Scalar(scalar) => (scalar.to_array()?, true),
         };
         let Some(values) = array.as_primitive_opt::<T>().cloned() else {
-            return internal_err!("`{NAME}` of {}", array.data_type());
+            return internal_err!("a side of CASE is {}, not {}", array.data_type(), T::DATA_TYPE);
         };
         let block = if is_scalar { vec![values.value(0); BLOCK] } else { Vec::new() };
         Ok(Side { values, block, is_scalar })
@@ -194,7 +203,7 @@ fn select<T: ArrowPrimitiveType>(
     let rows = is_true.len();
     for side in [&then, &other] {
         if !side.is_scalar && side.values.len() != rows {
-            return internal_err!("`{NAME}`: {rows} conditions, {} values", side.values.len());
+            return internal_err!("CASE of {rows} conditions and {} values", side.values.len());
         }
     }
     let mut values: Vec<T::Native> = Vec::with_capacity(rows);
@@ -208,7 +217,8 @@ fn select<T: ArrowPrimitiveType>(
         0 => None,
         _ => {
             let taken = &is_true & &then.valid(rows);
-            Some(NullBuffer::new(&taken | &(&!&is_true & &other.valid(rows))))
+            let valid = NullBuffer::new(&taken | &(&!&is_true & &other.valid(rows)));
+            Some(valid).filter(|valid| valid.null_count() > 0)
         }
     };
     let selected = PrimitiveArray::<T>::try_new(values.into(), nulls)?;
@@ -266,9 +276,8 @@ mod tests {
             field("s", DataType::Utf8),
         ];
         let schema = DFSchema::from_unqualified_fields(fields.into(), Default::default()).unwrap();
-        let is_one = || col("k").eq(lit(1i32));
         let of = |then: Expr, other: Expr| {
-            let case = when(is_one(), then).otherwise(other).unwrap();
+            let case = when(col("k").eq(lit(1i32)), then).otherwise(other).unwrap();
             of_case(case, &schema).unwrap().transformed
         };
         let cast = |name: &str, to| Expr::Cast(Cast::new(Box::new(col(name)), to));
@@ -280,7 +289,14 @@ mod tests {
         assert!(!of(col("i") + lit(1i64), lit(0i64)));
         assert!(!of(cast("s", DataType::Float64), lit(0.0)));
         assert!(!of(col("s"), lit("")));
-        let is_known = when(col("v").is_not_null(), col("v")).otherwise(lit(0.0)).unwrap();
-        assert!(!of_case(is_known, &schema).unwrap().transformed);
+        for (condition, is_nullable) in
+            [(col("v").is_not_null(), false), (col("i").is_null(), true)]
+        {
+            let case = when(condition, col("v")).otherwise(lit(0.0)).unwrap();
+            assert_eq!(case.nullable(&schema).unwrap(), is_nullable);
+            let call = of_case(case, &schema).unwrap();
+            assert!(call.transformed);
+            assert_eq!(call.data.nullable(&schema).unwrap(), is_nullable);
+        }
     }
 }

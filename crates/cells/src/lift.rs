@@ -269,7 +269,7 @@ fn logical(
     let context = context::Context::new(state, &prepared.tables, &prepared.texts);
     let options = ParserOptions::from(&state.config_options().sql_parser);
     let planner = SqlToRel::new_with_options(&context, options);
-    let plan = planner.sql_statement_to_plan(balanced::statement(query))?;
+    let plan = wide::totals::planned(query, &planner, state)?;
     misplaced::check(&plan)?;
     let plan = time::rewrite(grouping::rewrite(unnested::rewrite(plan)?)?, &prepared.texts, state)?;
     let plan = nested::keys(window_keys::correlated(mixed::rewrite(plan)?)?)?;

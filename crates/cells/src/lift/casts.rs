@@ -61,6 +61,7 @@ impl ExprPlanner for Casts {
         &self,
         mut call: RawAggregateExpr,
     ) -> Result<PlannerResult<RawAggregateExpr>> {
+        super::go_on()?;
         call.args = call.args.into_iter().map(named).collect::<Result<_>>()?;
         if let Some(filter) = call.filter {
             call.filter = Some(Box::new(named(*filter)?));

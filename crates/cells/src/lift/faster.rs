@@ -1,5 +1,7 @@
 //! Replaces operators of an optimised plan by functions that are faster and have the same results.
 
+pub(super) mod select;
+
 use super::{decimals, like};
 use crate::walk::WalkPlan;
 use datafusion::common::Result;
@@ -17,7 +19,8 @@ pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
             let schema = merge_schema(&node.inputs());
             super::map_parts(node, |expr| {
                 like::of_like(expr)?
-                    .transform_data(|expr| decimals::of_operator(expr, &schema, &functions))
+                    .transform_data(|expr| decimals::of_operator(expr, &schema, &functions))?
+                    .transform_data(|expr| select::of_case(expr, &schema))
             })
         }
     })

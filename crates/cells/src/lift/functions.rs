@@ -23,6 +23,7 @@ mod joined;
 mod lengths;
 mod lists;
 mod mode;
+mod moments;
 mod opaque;
 mod percentile;
 mod recomputed;
@@ -50,7 +51,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use bounded::Bounded;
 pub(super) use bounded::check_size;
-use correlation::Correlation;
+use correlation::{Correlation, STATISTICS};
 use datafusion::common::{Result, ScalarValue, exec_err};
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{FunctionRegistry, SessionState};
@@ -196,8 +197,10 @@ fn aggregates(state: &mut SessionState) -> std::result::Result<(), Error> {
             state.register_udaf(Arc::new(Spread::new(inner).into())).map_err(error::plan)?;
         }
     }
-    if let Some(inner) = state.aggregate_functions().get("corr").cloned() {
-        state.register_udaf(Arc::new(Correlation::new(inner).into())).map_err(error::plan)?;
+    for (name, _) in &STATISTICS {
+        if let Some(inner) = state.aggregate_functions().get(*name).cloned() {
+            state.register_udaf(Arc::new(Correlation::new(inner).into())).map_err(error::plan)?;
+        }
     }
     for name in ["percentile_cont", "median"] {
         if let Some(inner) = state.aggregate_functions().get(name).cloned() {

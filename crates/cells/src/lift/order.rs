@@ -52,6 +52,9 @@ pub(super) fn labels(
 
 /// For each column of a plan over tables of cells that is one of these, unchanged by an expression: where it comes from.
 pub(super) fn sources(plan: &LogicalPlan) -> Vec<Option<ColumnOrigin>> {
+    if !super::reads_cells(plan) {
+        return vec![None; plan.schema().fields().len()];
+    }
     let columns = plan.schema().columns().into_iter();
     columns.map(|column| origin::source(plan, &Expr::Column(column))).collect()
 }

@@ -24,6 +24,7 @@ impl ExprPlanner for Shifts {
         expr: RawBinaryExpr,
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
+        super::go_on()?;
         // An error here is not lost: later planning of the same expression reports it.
         let is_zoned = |e: &Expr| {
             e.get_type(schema).is_ok_and(|t| matches!(t, DataType::Timestamp(_, Some(_))))

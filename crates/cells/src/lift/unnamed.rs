@@ -4,6 +4,7 @@ use arrow::datatypes::DataType;
 use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::ScalarUDF;
 
+use super::faster::select;
 use super::functions::{TimeShift, TimeText, opaque};
 use super::{all_of, always, decimals, guards, join_keys, like, local_time, maybe, nan, order};
 
@@ -67,7 +68,8 @@ fn plain(name: &str) -> Option<ScalarUDF> {
     let moved: [ScalarUDF; 2] = [false, true].map(|is_minus| TimeShift::new(is_minus).into());
     let ours = ours.into_iter().chain(moved).chain(local_time::function(local_time::NAME));
     let ours = ours.chain(nan::functions()).chain([guards::function()]);
-    let mut ours = ours.chain(join_keys::functions()).chain(decimals::functions());
+    let ours = ours.chain(join_keys::functions()).chain(decimals::functions());
+    let mut ours = ours.chain(select::functions());
     ours.find(|function| function.name() == name)
 }
 
@@ -107,6 +109,7 @@ mod tests {
         let names = names
             .chain(["tessera_always", "tessera_opaque", "tessera_join_key_32", "tessera_maybe"])
             .chain(["tessera_time_plus", "tessera_time_minus", "tessera_at_time_zone"])
+            .chain(["tessera_select", "tessera_select_valid"])
             .chain(decimals.iter().map(String::as_str));
         let plain = names.map(|name| plain(name).unwrap());
         for function in calls.into_iter().chain(plain) {

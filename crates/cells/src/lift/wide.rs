@@ -12,6 +12,8 @@
 //! ```
 //! A plan of another form, as for conditions on cells, is left to the steps for all columns.
 
+pub(super) mod totals;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -1,16 +1,39 @@
-//! `corr` in groups by co-moments: DataFusion's groups keep sums of squares, which cancel when values are far from zero.
+//! Statistics of pairs by co-moments. DataFusion's groups of `corr` keep sums of squares, which cancel when values are far
+//! from zero, and its others have no groups.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, UInt64Array};
-use arrow::datatypes::{Float64Type, UInt64Type};
-use datafusion::common::{Result, internal_err};
-use datafusion::logical_expr::function::AccumulatorArgs;
-use datafusion::logical_expr::{AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator};
+use arrow::datatypes::{DataType, Field, FieldRef, Float64Type, UInt64Type};
+use datafusion::common::{Result, internal_datafusion_err, internal_err};
+use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
+use datafusion::logical_expr::utils::format_state_name;
+use datafusion::logical_expr::{
+    Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator,
+};
 
 use super::inner::of_inner;
+use super::moments::{Blocks, Column, Summary};
 
-/// DataFusion's `corr`, except for its groups.
+type Finish = fn(&Moments) -> Option<f64>;
+
+/// Statistics by their names. Those of regressions take y, x: there, `x` of the moments is y.
+pub(super) static STATISTICS: [(&str, Finish); 9] = [
+    ("corr", Moments::correlation),
+    ("covar_samp", |m| (m.count > 1).then(|| m.product / (m.count - 1) as f64)),
+    ("covar_pop", |m| (m.count > 0).then(|| m.product / m.count as f64)),
+    ("regr_slope", Moments::slope),
+    ("regr_intercept", |m| Some((m.first_x + m.mean_x) - m.slope()? * (m.first_y + m.mean_y))),
+    ("regr_r2", |m| {
+        let is_flat = m.square_x == 0.0;
+        if is_flat { None } else { Some(m.slope()? * (m.product / m.square_x)) }
+    }),
+    ("regr_sxx", |m| (m.count > 0).then_some(m.square_y)),
+    ("regr_syy", |m| (m.count > 0).then_some(m.square_x)),
+    ("regr_sxy", |m| (m.count > 0).then_some(m.product)),
+];
+
+/// DataFusion's function of one of these names, except for frames that slide.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Correlation {
     inner: Arc<AggregateUDF>,
@@ -19,6 +42,14 @@ pub(super) struct Correlation {
 impl Correlation {
     pub(super) fn new(inner: Arc<AggregateUDF>) -> Self {
         Self { inner }
+    }
+
+    fn finish(&self) -> Result<Finish> {
+        let name = self.inner.name();
+        let known = STATISTICS.iter().find(|(known, _)| *known == name);
+        known.map(|(_, finish)| *finish).ok_or_else(|| {
+            internal_datafusion_err!("`{name}` is not one of the statistics of pairs")
+        })
     }
 }
 
@@ -30,21 +61,34 @@ impl AggregateUDFImpl for Correlation {
         signature,
         coerce_types,
         return_type,
-        state_fields,
-        accumulator,
-        groups_accumulator_supported,
         create_sliding_accumulator
     );
 
+    fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
+        let field = |part, of| Arc::new(Field::new(format_state_name(args.name, part), of, true));
+        let floats = ["mean_x", "square_x", "mean_y", "square_y", "product"];
+        let floats = floats.map(|part| field(part, DataType::Float64));
+        Ok([field("count", DataType::UInt64)].into_iter().chain(floats).collect())
+    }
+
+    fn accumulator(&self, _: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let finish = self.finish()?;
+        Ok(Box::new(Blocks::<2, Moments>::new(move |all| finish(&all))))
+    }
+
+    fn groups_accumulator_supported(&self, _: AccumulatorArgs) -> bool {
+        true
+    }
+
     fn create_groups_accumulator(&self, _: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
-        Ok(Box::new(Groups(Vec::new())))
+        Ok(Box::new(Groups { moments: Vec::new(), finish: self.finish()? }))
     }
 }
 
 /// Moments of the pairs of a group about their means. Means are counted from the first pair, so that rounding is in
 /// proportion to the spread of the values and not to their distance from zero.
 #[derive(Debug, Clone, Copy, Default)]
-struct Moments {
+pub(super) struct Moments {
     count: u64,
     first_x: f64,
     first_y: f64,
@@ -86,7 +130,7 @@ impl Moments {
         self.product += other.product + dx * dy * weight;
     }
 
-    /// As DataFusion without groups: NaN if both columns have one, NULL if one has, or if a deviation is 0.
+    /// NaN if both columns have a value that is not finite, NULL if one has, or if a deviation is 0.
     fn correlation(&self) -> Option<f64> {
         let (nan_x, nan_y) = (self.mean_x.is_nan(), self.mean_y.is_nan());
         if nan_x && nan_y {
@@ -97,20 +141,42 @@ impl Moments {
         }
         Some(self.product / (self.square_x.sqrt() * self.square_y.sqrt()))
     }
+
+    /// That of x over y; NULL for less than two pairs, or if all y are equal.
+    fn slope(&self) -> Option<f64> {
+        (self.count > 1 && self.square_y != 0.0).then(|| self.product / self.square_y)
+    }
 }
 
-/// The moments of each group.
-#[derive(Debug)]
-struct Groups(Vec<Moments>);
+impl Summary<2> for Moments {
+    fn of_block([x, y]: [&[f64]; 2]) -> Self {
+        let count = x.len() as u64;
+        let (x, y) = (Column::of(x), Column::of(y));
+        // As of one pair.
+        let mean = |column: &Column| if column.mean.is_finite() { column.mean } else { f64::NAN };
+        Moments {
+            count,
+            first_x: x.first,
+            first_y: y.first,
+            mean_x: mean(&x),
+            square_x: x.product(&x),
+            mean_y: mean(&y),
+            square_y: y.product(&y),
+            product: x.product(&y),
+        }
+    }
 
-impl Groups {
-    /// The state of moments, column by column.
-    fn columns(moments: &[Moments]) -> Vec<ArrayRef> {
+    fn merged(mut self, behind: Self) -> Self {
+        self.add(behind);
+        self
+    }
+
+    fn state(all: &[Self]) -> Vec<ArrayRef> {
         let floats = |of: fn(&Moments) -> f64| -> ArrayRef {
-            Arc::new(Float64Array::from_iter_values(moments.iter().map(of)))
+            Arc::new(Float64Array::from_iter_values(all.iter().map(of)))
         };
         vec![
-            Arc::new(UInt64Array::from_iter_values(moments.iter().map(|m| m.count))),
+            Arc::new(UInt64Array::from_iter_values(all.iter().map(|m| m.count))),
             floats(|m| m.first_x + m.mean_x),
             floats(|m| m.square_x),
             floats(|m| m.first_y + m.mean_y),
@@ -118,6 +184,37 @@ impl Groups {
             floats(|m| m.product),
         ]
     }
+
+    fn of_state(columns: &[ArrayRef]) -> Result<Vec<Self>> {
+        let [count, floats @ ..] = columns else {
+            return internal_err!("a statistic of pairs without a state");
+        };
+        let count = count.as_primitive_opt::<UInt64Type>();
+        let floats: Option<Vec<_>> =
+            floats.iter().map(|column| column.as_primitive_opt::<Float64Type>()).collect();
+        let (Some(count), Some([mean_x, square_x, mean_y, square_y, product])) =
+            (count, floats.as_deref())
+        else {
+            return internal_err!(
+                "a statistic of pairs with a broken state of {} columns",
+                columns.len()
+            );
+        };
+        let of = |row: usize| Moments {
+            count: count.value(row),
+            square_x: square_x.value(row),
+            square_y: square_y.value(row),
+            product: product.value(row),
+            ..Moments::one(mean_x.value(row), mean_y.value(row))
+        };
+        Ok((0..count.len()).map(of).collect())
+    }
+}
+
+/// The moments of each group.
+struct Groups {
+    moments: Vec<Moments>,
+    finish: Finish,
 }
 
 /// The pair of each row; `None` where a value is NULL or the filter does not hold.
@@ -147,22 +244,22 @@ impl GroupsAccumulator for Groups {
         opt_filter: Option<&BooleanArray>,
         total_num_groups: usize,
     ) -> Result<()> {
-        self.0.resize(total_num_groups, Moments::default());
+        self.moments.resize(total_num_groups, Moments::default());
         for (group, pair) in group_indices.iter().zip(pairs(values, opt_filter)?) {
             if let Some(pair) = pair {
-                self.0[*group].add(pair);
+                self.moments[*group].add(pair);
             }
         }
         Ok(())
     }
 
     fn evaluate(&mut self, emit_to: EmitTo) -> Result<ArrayRef> {
-        let groups = emit_to.take_needed(&mut self.0);
-        Ok(Arc::new(groups.iter().map(Moments::correlation).collect::<Float64Array>()))
+        let groups = emit_to.take_needed(&mut self.moments);
+        Ok(Arc::new(groups.iter().map(self.finish).collect::<Float64Array>()))
     }
 
     fn state(&mut self, emit_to: EmitTo) -> Result<Vec<ArrayRef>> {
-        Ok(Groups::columns(&emit_to.take_needed(&mut self.0)))
+        Ok(Moments::state(&emit_to.take_needed(&mut self.moments)))
     }
 
     fn merge_batch(
@@ -171,24 +268,9 @@ impl GroupsAccumulator for Groups {
         group_indices: &[usize],
         total_num_groups: usize,
     ) -> Result<()> {
-        self.0.resize(total_num_groups, Moments::default());
-        let [count, floats @ ..] = values else { return internal_err!("corr: no state") };
-        let count = count.as_primitive_opt::<UInt64Type>();
-        let floats: Option<Vec<_>> =
-            floats.iter().map(|column| column.as_primitive_opt::<Float64Type>()).collect();
-        let (Some(count), Some([mean_x, square_x, mean_y, square_y, product])) =
-            (count, floats.as_deref())
-        else {
-            return internal_err!("corr: a broken state of {} columns", values.len());
-        };
-        for (row, group) in group_indices.iter().enumerate() {
-            self.0[*group].add(Moments {
-                count: count.value(row),
-                square_x: square_x.value(row),
-                square_y: square_y.value(row),
-                product: product.value(row),
-                ..Moments::one(mean_x.value(row), mean_y.value(row))
-            });
+        self.moments.resize(total_num_groups, Moments::default());
+        for (group, behind) in group_indices.iter().zip(Moments::of_state(values)?) {
+            self.moments[*group].add(behind);
         }
         Ok(())
     }
@@ -200,11 +282,11 @@ impl GroupsAccumulator for Groups {
     ) -> Result<Vec<ArrayRef>> {
         let moments: Vec<Moments> =
             pairs(values, opt_filter)?.map(Option::unwrap_or_default).collect();
-        Ok(Groups::columns(&moments))
+        Ok(Moments::state(&moments))
     }
 
     fn size(&self) -> usize {
-        self.0.capacity() * size_of::<Moments>()
+        self.moments.capacity() * size_of::<Moments>()
     }
 }
 
@@ -212,6 +294,12 @@ impl GroupsAccumulator for Groups {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use datafusion::common::ScalarValue;
+
+    fn of(name: &str) -> Groups {
+        let (_, finish) = STATISTICS.iter().find(|(known, _)| *known == name).unwrap();
+        Groups { moments: Vec::new(), finish: *finish }
+    }
 
     fn correlation(groups: &mut Groups) -> Vec<Option<f64>> {
         let all = groups.evaluate(EmitTo::All).unwrap();
@@ -229,13 +317,13 @@ mod tests {
             })
         };
         for offset in [0.0, 1e4, -1e8] {
-            let mut whole = Groups(Vec::new());
+            let mut whole = of("corr");
             whole.update_batch(&columns(offset, 0..5), &[1; 5], None, 2).unwrap();
             // In parts, as other splits would have them.
-            let mut part = Groups(Vec::new());
+            let mut part = of("corr");
             part.update_batch(&columns(offset, 0..2), &[0, 0], None, 1).unwrap();
             let state = part.state(EmitTo::All).unwrap();
-            let mut merged = Groups(Vec::new());
+            let mut merged = of("corr");
             merged.merge_batch(&state, &[1], 2).unwrap();
             let rows = merged.convert_to_state(&columns(offset, 2..5), None).unwrap();
             merged.merge_batch(&rows, &[1, 1, 1], 2).unwrap();
@@ -253,17 +341,17 @@ mod tests {
         let y: ArrayRef =
             Arc::new(Float64Array::from(vec![Some(3.0), Some(0.0), Some(5.0), Some(1.0)]));
         let filter = BooleanArray::from(vec![Some(true), Some(true), Some(true), None]);
-        let mut groups = Groups(Vec::new());
+        let mut groups = of("corr");
         groups.update_batch(&[x, y], &[0; 4], Some(&filter), 1).unwrap();
         assert!((correlation(&mut groups)[0].unwrap() - 1.0).abs() < 1e-15);
         let nan: ArrayRef = Arc::new(Float64Array::from(vec![f64::NAN, 1.0]));
         let one: ArrayRef = Arc::new(Float64Array::from(vec![1.0, 2.0]));
         for (pair, want) in [([nan.clone(), one.clone()], false), ([nan.clone(), nan], true)] {
-            let mut groups = Groups(Vec::new());
+            let mut groups = of("corr");
             groups.update_batch(&pair, &[0, 0], None, 1).unwrap();
             assert_eq!(correlation(&mut groups)[0].is_some_and(f64::is_nan), want);
         }
-        let mut flat = Groups(Vec::new());
+        let mut flat = of("corr");
         flat.update_batch(
             &[one.clone(), Arc::new(Float64Array::from(vec![7.0, 7.0]))],
             &[0, 0],
@@ -272,5 +360,55 @@ mod tests {
         )
         .unwrap();
         assert_eq!(correlation(&mut flat), [None]);
+    }
+    /// Expected values are those of `numpy.corrcoef`, `numpy.cov` and `scipy.stats.linregress` of y = [2, 1, 4, 3, 7] over
+    /// x = [1, 2, 3, 4, 5].
+    #[test]
+    fn statistics_of_all_rows_and_of_groups() {
+        let ys: ArrayRef = Arc::new(Float64Array::from(vec![2.0, 1.0, 4.0, 3.0, 7.0]));
+        let xs: ArrayRef = Arc::new(Float64Array::from(vec![1.0, 2.0, 3.0, 4.0, 5.0]));
+        for (name, want) in [
+            ("corr", 0.8241633836921342),
+            ("covar_samp", 3.0),
+            ("covar_pop", 2.4),
+            ("regr_slope", 1.2),
+            ("regr_intercept", -0.2),
+            ("regr_r2", 0.679245283018868),
+            ("regr_sxx", 10.0),
+            ("regr_syy", 21.2),
+            ("regr_sxy", 12.0),
+        ] {
+            let mut groups = of(name);
+            let finish = groups.finish;
+            groups.update_batch(&[ys.clone(), xs.clone()], &[0; 5], None, 1).unwrap();
+            let got = correlation(&mut groups)[0].unwrap();
+            assert!((got - want).abs() < 1e-14, "{name}: {got}");
+            let mut all = Blocks::<2, Moments>::new(move |all| finish(&all));
+            assert!(all.evaluate().unwrap().is_null(), "{name} of nothing");
+            all.update_batch(&[ys.clone(), xs.clone()]).unwrap();
+            let ScalarValue::Float64(Some(got)) = all.evaluate().unwrap() else { panic!("{name}") };
+            assert!((got - want).abs() < 1e-14, "{name}: {got}");
+        }
+    }
+
+    #[test]
+    fn bits_do_not_depend_on_the_ends_of_batches() {
+        let xs: Float64Array =
+            (0..3000).map(|i| (i % 13 != 5).then(|| 1e6 + f64::from(i * i % 997))).collect();
+        let ys: Float64Array =
+            (0..3000).map(|i| (i % 7 != 2).then(|| f64::from(i).sqrt())).collect();
+        let columns: [ArrayRef; 2] = [Arc::new(xs), Arc::new(ys)];
+        let of_batches = |rows: usize| {
+            let mut all = Blocks::<2, Moments>::new(|all| all.correlation());
+            for start in (0..3000).step_by(rows) {
+                let rows = rows.min(3000 - start);
+                all.update_batch(&columns.each_ref().map(|c| c.slice(start, rows))).unwrap();
+            }
+            all.state().unwrap()
+        };
+        let whole = of_batches(3000);
+        for rows in [1, 255, 256, 1000] {
+            assert_eq!(of_batches(rows), whole, "batches of {rows}");
+        }
     }
 }

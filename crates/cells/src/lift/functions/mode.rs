@@ -1,21 +1,25 @@
 //! `mode`: the most frequent value. Of several the smallest one, or with `WITHIN GROUP (ORDER BY x DESC)` the greatest
 //! one, so that it does not depend on the order of the rows.
 
+mod counts;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, UInt64Array, new_empty_array};
-use arrow::datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type, UInt64Type};
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::SortOptions;
+use arrow::datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type};
 use arrow::row::{RowConverter, SortField};
 use datafusion::common::{Result, ScalarValue, internal_err, not_impl_err, plan_err};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
-    Accumulator, AggregateUDFImpl, Documentation, Signature, Volatility,
+    Accumulator, AggregateUDFImpl, Documentation, GroupsAccumulator, Signature, Volatility,
 };
 
-use super::discrete::{field_of, has_order, list_of};
+use super::discrete::{field_of, has_order};
 use crate::lift::error::spoken;
+use counts::{Groups, Whole, kept_as};
 
 const NAME: &str = "mode";
 
@@ -71,18 +75,32 @@ impl AggregateUDFImpl for Mode {
         let list = |name: &str, of: DataType| {
             Arc::new(Field::new_list(name, Field::new_list_field(of, true), true))
         };
-        let values = list("values", args.return_field.data_type().clone());
+        let values = list("values", kept_as(args.return_field.data_type()));
         Ok(vec![values, list("counts", DataType::UInt64)])
     }
 
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        if args.is_distinct {
-            return not_impl_err!("DISTINCT in `{NAME}`");
-        }
-        let of = args.return_type().clone();
-        let is_descending = args.order_bys.first().is_some_and(|sort| sort.options.descending);
+        let (of, order) = of_call(&args)?;
+        Ok(Box::new(Whole::new(of, order)?))
+    }
+
+    fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
+        !args.is_distinct
+    }
+
+    fn create_groups_accumulator(
+        &self,
+        args: AccumulatorArgs,
+    ) -> Result<Box<dyn GroupsAccumulator>> {
+        let (of, order) = of_call(&args)?;
+        Ok(Box::new(Groups::new(of, order)?))
+    }
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let (of, order) = of_call(&args)?;
         let rows = RowConverter::new(vec![SortField::new(of.clone())])?;
-        Ok(Box::new(Counts { of, rows, counts: BTreeMap::new(), bytes: 0, is_descending }))
+        let is_descending = order.descending;
+        Ok(Box::new(Frame { of, rows, counts: BTreeMap::new(), bytes: 0, is_descending }))
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
@@ -98,9 +116,18 @@ impl AggregateUDFImpl for Mode {
     }
 }
 
-/// How often each value of a group occurs.
+/// The type of the values of a call, and the order of those that are equally frequent.
+fn of_call(args: &AccumulatorArgs) -> Result<(DataType, SortOptions)> {
+    if args.is_distinct {
+        return not_impl_err!("DISTINCT in `{NAME}`");
+    }
+    let descending = args.order_bys.first().is_some_and(|sort| sort.options.descending);
+    Ok((args.return_type().clone(), SortOptions { descending, nulls_first: false }))
+}
+
+/// How often each value of a frame that slides occurs.
 #[derive(Debug)]
-struct Counts {
+struct Frame {
     of: DataType,
     rows: RowConverter,
     /// By values as rows of Arrow's row format, in their order.
@@ -108,35 +135,6 @@ struct Counts {
     /// Bytes of the entries.
     bytes: usize,
     is_descending: bool,
-}
-
-impl Counts {
-    /// Adds values, each as often as `times` has it, or once.
-    fn add(&mut self, values: &ArrayRef, times: Option<&UInt64Array>) -> Result<()> {
-        let rows = self.rows.convert_columns(&[equal_bits(values)])?;
-        for row in (0..values.len()).filter(|&row| values.is_valid(row)) {
-            let more = times.map_or(1, |times| times.value(row));
-            let key = rows.row(row).data();
-            match self.counts.get_mut(key) {
-                Some(count) => *count += more,
-                None => {
-                    self.bytes += key.len() + ENTRY_BYTES;
-                    self.counts.insert(key.into(), more);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The values of some entries.
-    fn values<'a>(&self, keys: impl Iterator<Item = &'a [u8]>) -> Result<ArrayRef> {
-        let parser = self.rows.parser();
-        let columns = self.rows.convert_rows(keys.map(|key| parser.parse(key)))?;
-        match columns.into_iter().next() {
-            Some(values) => Ok(values),
-            None => Ok(new_empty_array(&self.of)),
-        }
-    }
 }
 
 /// The values with one zero and one NaN, which are equal.
@@ -154,10 +152,21 @@ fn equal_bits(values: &ArrayRef) -> ArrayRef {
     }
 }
 
-impl Accumulator for Counts {
+impl Accumulator for Frame {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let Some(values) = values.first() else { return internal_err!("`{NAME}` of nothing") };
-        self.add(values, None)
+        let rows = self.rows.convert_columns(&[equal_bits(values)])?;
+        for row in (0..values.len()).filter(|&row| values.is_valid(row)) {
+            let key = rows.row(row).data();
+            match self.counts.get_mut(key) {
+                Some(count) => *count += 1,
+                None => {
+                    self.bytes += key.len() + ENTRY_BYTES;
+                    self.counts.insert(key.into(), 1);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
@@ -169,9 +178,11 @@ impl Accumulator for Counts {
                 best = Some((&**key, count));
             }
         }
-        match best {
-            Some((key, _)) => ScalarValue::try_from_array(&self.values(std::iter::once(key))?, 0),
-            None => ScalarValue::try_from(&self.of),
+        let Some((key, _)) = best else { return ScalarValue::try_from(&self.of) };
+        let columns = self.rows.convert_rows([self.rows.parser().parse(key)])?;
+        match columns.first() {
+            Some(value) => ScalarValue::try_from_array(value, 0),
+            None => internal_err!("`{NAME}`: a value without a column"),
         }
     }
 
@@ -180,9 +191,7 @@ impl Accumulator for Counts {
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        let values = self.values(self.counts.keys().map(|key| &**key))?;
-        let counts: UInt64Array = self.counts.values().copied().collect();
-        Ok(vec![list_of(values)?, list_of(Arc::new(counts))?])
+        internal_err!("a frame is not put together from parts")
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
@@ -206,13 +215,7 @@ impl Accumulator for Counts {
         true
     }
 
-    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        let [values, counts] = states else { return internal_err!("`{NAME}`: a broken state") };
-        let (values, counts) = (values.as_list::<i32>(), counts.as_list::<i32>());
-        for (values, counts) in values.iter().zip(counts.iter()) {
-            let (Some(values), Some(counts)) = (values, counts) else { continue };
-            self.add(&values, Some(counts.as_primitive::<UInt64Type>()))?;
-        }
-        Ok(())
+    fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
+        internal_err!("a frame is not put together from parts")
     }
 }

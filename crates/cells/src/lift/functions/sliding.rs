@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, UInt64Array};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, FieldRef, Float64Type};
+use arrow::datatypes::{DataType, FieldRef, Float64Type, UInt64Type};
 use datafusion::common::types::logical_float64;
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
@@ -19,6 +19,7 @@ use datafusion::logical_expr::{
 
 use super::booleans::with_booleans;
 use super::inner::{hashed_by, of_inner};
+use super::moments::{Blocks, Column, Summary};
 use super::recomputed;
 use super::temporal::{self, is_temporal, with_times};
 
@@ -273,7 +274,47 @@ impl Partial for Moments {
     }
 }
 
-/// DataFusion's `var`, `var_pop`, `stddev` and `stddev_pop`, except for moving frames.
+impl Summary<1> for Moments {
+    fn of_block([values]: [&[f64]; 1]) -> Self {
+        let column = Column::of(values);
+        let (count, mean) = (values.len() as f64, column.first + column.mean);
+        Moments { count, mean, squares: column.product(&column) }
+    }
+
+    fn merged(self, behind: Self) -> Self {
+        self.with(behind)
+    }
+
+    /// That of DataFusion's groups.
+    fn state(all: &[Self]) -> Vec<ArrayRef> {
+        let floats = |of: fn(&Moments) -> f64| -> ArrayRef {
+            Arc::new(Float64Array::from_iter_values(all.iter().map(of)))
+        };
+        let counts = UInt64Array::from_iter_values(all.iter().map(|all| all.count as u64));
+        vec![Arc::new(counts), floats(|all| all.mean), floats(|all| all.squares)]
+    }
+
+    fn of_state(columns: &[ArrayRef]) -> Result<Vec<Self>> {
+        let [counts, means, squares] = columns else {
+            return internal_err!("a variance with a state of {} columns", columns.len());
+        };
+        let (Some(counts), Some(means), Some(squares)) = (
+            counts.as_primitive_opt::<UInt64Type>(),
+            means.as_primitive_opt::<Float64Type>(),
+            squares.as_primitive_opt::<Float64Type>(),
+        ) else {
+            return internal_err!("a variance with a broken state");
+        };
+        let of = |row: usize| Moments {
+            count: counts.value(row) as f64,
+            mean: means.value(row),
+            squares: squares.value(row),
+        };
+        Ok((0..counts.len()).map(of).collect())
+    }
+}
+
+/// DataFusion's `var`, `var_pop`, `stddev` and `stddev_pop`, except for all rows at once and for moving frames.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Spread {
     inner: Arc<AggregateUDF>,
@@ -285,6 +326,17 @@ impl Spread {
     pub(super) fn new(inner: Arc<AggregateUDF>) -> Self {
         Self { inner }
     }
+
+    fn finish(&self) -> impl Fn(Moments) -> Option<f64> + Send + Sync + use<> {
+        let name = self.inner.name();
+        let ddof = if name.ends_with("_pop") { 0.0 } else { 1.0 };
+        let is_root = name.starts_with("stddev");
+        move |all: Moments| {
+            // One value has no sample variance, no values have no variance: NULL.
+            let variance = (all.count > ddof).then(|| all.squares / (all.count - ddof))?;
+            Some(if is_root { variance.sqrt() } else { variance })
+        }
+    }
 }
 
 impl AggregateUDFImpl for Spread {
@@ -295,7 +347,6 @@ impl AggregateUDFImpl for Spread {
         signature,
         coerce_types,
         return_type,
-        accumulator,
         state_fields,
         groups_accumulator_supported,
         create_groups_accumulator
@@ -306,18 +357,19 @@ impl AggregateUDFImpl for Spread {
         AggregateOrderSensitivity::Insensitive
     }
 
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        match args.is_distinct {
+            true => self.inner.accumulator(args),
+            false => Ok(Box::new(Blocks::<1, Moments>::new(self.finish()))),
+        }
+    }
+
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         if args.is_distinct {
             return recomputed::sliding(&self.inner, args);
         }
-        let name = self.inner.name();
-        let ddof = if name.ends_with("_pop") { 0.0 } else { 1.0 };
-        let is_root = name.starts_with("stddev");
-        Ok(Box::new(Frame::new(move |_, all: Moments| {
-            // One value has no sample variance, no values have no variance: NULL.
-            let variance = (all.count > ddof).then(|| all.squares / (all.count - ddof))?;
-            Some(if is_root { variance.sqrt() } else { variance })
-        })))
+        let finish = self.finish();
+        Ok(Box::new(Frame::new(move |_, all: Moments| finish(all))))
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {

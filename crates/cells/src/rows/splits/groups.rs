@@ -50,7 +50,7 @@ const SAMPLE_BYTES: usize = 8 << 20;
 const ROWS_OF_GROUP: usize = 4;
 
 /// Aggregates whose results for parts of the rows can be merged. Others need the rows of a group at once.
-const MERGED: [&str; 15] = [
+const MERGED: [&str; 27] = [
     "sum",
     "avg",
     "count",
@@ -66,6 +66,18 @@ const MERGED: [&str; 15] = [
     "bit_or",
     "bit_xor",
     "corr",
+    "covar_samp",
+    "covar_pop",
+    "regr_slope",
+    "regr_intercept",
+    "regr_count",
+    "regr_r2",
+    "regr_avgx",
+    "regr_avgy",
+    "regr_sxx",
+    "regr_syy",
+    "regr_sxy",
+    "mode",
 ];
 
 /// Prefix of the names of sketches, which are compressed after each batch: their bits depend on the ends of batches. The

@@ -1,0 +1,53 @@
+"""sql/cells/totals: frequent values, CASE in sums, statistics of pairs, many items; expected from DuckDB."""
+
+import duckdb
+
+from .core import Script
+
+con = duckdb.connect()
+VIEWS = [
+    "CREATE VIEW n AS SELECT i, i % 7 AS k, CASE WHEN i % 11 <> 3 THEN (i * i % 97)::double / 8 + 1000 END AS x, CASE WHEN i % 13 <> 5 THEN (i * 31 % 101)::double - 50 END AS y, least(i % 9, 4) AS m, 'a_value_of_' || (least(i % 8, 3))::text || '_and_more' AS s, CASE WHEN i % 5 <> 1 THEN i % 4 END AS c FROM range(3000) r(i)",
+]
+for view in VIEWS:
+    con.execute(view)
+
+f = Script("cells/totals", "Frequent values, CASE in sums, statistics of pairs, many items. Expected values from DuckDB.", 1e-10, setup=VIEWS)
+
+
+def same(sql, duck=None):
+    rows = con.execute(duck or sql).fetchall()
+    assert rows, sql
+    f.rows(sql, rows)
+
+
+f.note("The most frequent value.")
+same("SELECT mode(m) AS a, mode(s) AS b, mode(m::double) AS c, mode(m::decimal(5, 1)) AS d, mode(m > 3) AS e, mode(x) FILTER (WHERE i < 0) AS f, mode(CASE WHEN m < 4 THEN 1 END) AS g FROM n")
+same("SELECT k, mode(m) AS a, mode(s) AS b, mode(m::double) FILTER (WHERE i % 9 > 3) AS c, mode(TIMESTAMP '2020-01-01' + m * INTERVAL '1 day') AS d FROM n GROUP BY k ORDER BY k")
+same("SELECT i, mode(m) AS a, mode(s) FILTER (WHERE k > 6) AS b FROM n WHERE i BETWEEN 4 AND 8 OR i = 13 GROUP BY i ORDER BY i")
+same("SELECT i % 300 AS g, mode(s) AS a, mode(m) AS b FROM n WHERE i % 8 > 2 AND i % 9 > 3 GROUP BY g HAVING g < 5 ORDER BY g")
+same("SELECT max(a) AS a, max(b) AS b FROM (SELECT mode(s) OVER (PARTITION BY k) AS a, mode(m) OVER (PARTITION BY k) AS b FROM n) q")
+
+f.note("CASE of columns, in sums.")
+same("SELECT sum(CASE WHEN k = 1 THEN x ELSE 0 END) AS a, sum(CASE WHEN c > 1 THEN i ELSE 0 END) AS b, sum(CASE k WHEN 2 THEN x ELSE y END) AS c, sum(CASE WHEN c > 1 THEN x * 2 - y ELSE -x END) AS d, sum(CASE WHEN y > 0 THEN 1.5 ELSE x END) AS e, count(CASE WHEN k = 1 THEN 1 END) AS f FROM n")
+same("SELECT k, sum(CASE WHEN c = 2 THEN x ELSE 0 END) AS a, sum(CASE WHEN c = 2 THEN 0 ELSE m END) AS b, sum(CASE WHEN c IS NULL THEN 1.25::decimal(9, 2) ELSE i::decimal(9, 2) END) AS c FROM n GROUP BY k ORDER BY k")
+same("SELECT i, CASE WHEN c > 1 THEN x ELSE y END AS a, CASE WHEN x IS NOT NULL THEN x ELSE 0 END AS b, CASE WHEN c > 1 THEN i ELSE -1 END AS c FROM n WHERE i < 20 ORDER BY i")
+
+f.note("Statistics of pairs, of all rows and in groups.")
+PAIRS = "corr(x, y) AS p0, covar_samp(x, y) AS p1, covar_pop(x, y) AS p2, regr_slope(x, y) AS p3, regr_intercept(x, y) AS p4, regr_r2(x, y) AS p5, regr_sxx(x, y) AS p6, regr_syy(x, y) AS p7, regr_sxy(x, y) AS p8, regr_avgx(x, y) AS p9, regr_avgy(x, y) AS p10, regr_count(x, y) AS p11"
+SPREADS = "stddev(x) AS v0, stddev_pop(x) AS v1, var_samp(x) AS v2, var_pop(y) AS v3, var_pop(x + 1e4) AS v4"
+same(f"SELECT {PAIRS} FROM n")
+same(f"SELECT k, {PAIRS} FROM n GROUP BY k ORDER BY k")
+same(f"SELECT {SPREADS} FROM n")
+same(f"SELECT k, {SPREADS} FROM n GROUP BY k ORDER BY k")
+same("SELECT corr(x, y) AS a, covar_samp(x, y) AS b, covar_pop(x, y) AS c, regr_slope(x, y) AS d, regr_sxy(x, y) AS e, stddev(x) AS f, var_pop(x) AS g FROM n WHERE i < 0")
+same("SELECT covar_samp(x, y) AS b, covar_pop(x, y) AS c, regr_sxx(x, y) AS e, stddev(x) AS f, var_pop(x) AS g FROM n WHERE i = 1")
+same("SELECT covar_pop(x, y) FILTER (WHERE k = 1) AS a, regr_slope(y, x) FILTER (WHERE c > 1) AS b FROM n")
+same("SELECT i, covar_pop(x, y) OVER (ORDER BY i) AS a, var_pop(x) OVER (ORDER BY i) AS b, corr(x, y) OVER (PARTITION BY k) AS c FROM n WHERE i % 100 = 0 ORDER BY i")
+
+f.note("Many items.")
+SUMS = ", ".join(f"sum(i + {i}) AS s{i}" for i in range(70))
+same(f"SELECT {SUMS} FROM n")
+same(f"SELECT k, {SUMS} FROM n WHERE i < 100 GROUP BY k ORDER BY sum(i)")
+same(f"SELECT k, {SUMS} FROM n WHERE i < 100 GROUP BY k HAVING sum(i) > 720 ORDER BY k")
+same(f"SELECT max(s3) AS a FROM (SELECT {SUMS} FROM n) q")
+f.error(f"SELECT k, {SUMS} FROM n", "not_grouped")

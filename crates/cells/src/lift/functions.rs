@@ -62,8 +62,8 @@ use datafusion::logical_expr::{
 use datafusion::prelude::SessionConfig;
 use date_part::DatePartOf;
 use date_trunc::DateTruncOf;
-pub(crate) use decimal_sum::checked as checked_decimal;
 pub(super) use dates::span_of;
+pub(crate) use decimal_sum::checked as checked_decimal;
 use discrete::Discrete;
 pub(super) use elementwise::{EDGES_MAX, WITHOUT_NAN, is_elementwise, parts};
 use extreme::Extreme;

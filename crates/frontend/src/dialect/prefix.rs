@@ -5,8 +5,8 @@
 //! message is that of the last attempt. Here the word and the next token decide once.
 
 use sqlparser::ast::{
-    Array, CastKind, DateTimeField, Expr, Ident, LambdaFunction, LambdaFunctionParameter, LambdaSyntax,
-    ObjectName, OneOrManyWithParens,
+    Array, CastKind, DateTimeField, Expr, Ident, LambdaFunction, LambdaFunctionParameter,
+    LambdaSyntax, ObjectName, OneOrManyWithParens,
 };
 use sqlparser::dialect::{Dialect, Precedence};
 use sqlparser::keywords::Keyword;

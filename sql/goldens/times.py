@@ -138,7 +138,7 @@ same("SELECT date_trunc('month', time) AS m, avg(time) AS a, quantile_cont(time,
 same("SELECT avg(time) AS a FROM era5 WHERE t2m > 300", g)
 
 # What a sample has to be: the rows themselves are of our own generator.
-s = Script("cells/samples", "Samples of rows: how many, the same ones for a seed, in the order of the rows.", setup=[ERA5])
+s = Script("cells/samples", "Samples of rows: how many, and the same ones for a seed.", setup=[ERA5])
 PART = "range(10000) t(i) TABLESAMPLE 10 PERCENT REPEATABLE ({})"
 TEN = "range(10000) t(i) TABLESAMPLE (10 ROWS) REPEATABLE ({})"
 five, six, ten, eleven = PART.format(5), PART.format(6), TEN.format(5), TEN.format(6)

@@ -102,6 +102,14 @@ f.rows("SELECT date_trunc('month', time) + INTERVAL '1 month' - INTERVAL '1 day'
 f.rows("SELECT a.time, b.v FROM noleap a JOIN noleap b ON a.time + INTERVAL '10 days' = b.time AND a.x = b.x WHERE a.x = 1 AND a.time < '2000-02-15'",
        [(t, STORES["noleap"].v.sel(x=1, time=plus(t, days=10)).values[()]) for t in TIMES["noleap"] if t.isoformat() < "2000-02-15"])
 
+f.note("Names and ends of days and months, and differences.")
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MONTHS = ("January", "February")
+f.rows("SELECT time, dayname(time) AS d, monthname(time) AS m, isodow(time) AS i FROM noleap WHERE x = 1 AND time < '2000-02-15'",
+       [(t, DAYS[t.dayofwk], MONTHS[t.month - 1], t.dayofwk + 1) for t in early["noleap"]])
+f.rows("SELECT last_day(time) AS l, date_diff('day', time, last_day(time)) AS n, date_sub('month', time, time + INTERVAL '2 months') AS m, time_bucket(INTERVAL '1 month', time) AS b FROM noleap WHERE x = 1 AND time < '2000-02-15'",
+       [(plus(start(t, "month"), 1, days=-1), plus(start(t, "month"), 1, days=-1).day - t.day, 2, start(t, "month")) for t in early["noleap"]])
+
 f.note("What returns one of its arguments is a time of their calendar.")
 v = STORES["noleap"].v.sel(x=1)
 day = early["noleap"][0]

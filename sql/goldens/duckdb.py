@@ -26,6 +26,10 @@ def same(sql, duck=None):
     f.rows(sql, [tuple(shown(v) for v in row) for row in rows])
 
 
+f.note("Sets of groups with several columns as one item.")
+for sets in ("ROLLUP ((k % 2, s), i > 2)", "CUBE ((k % 2, s), i > 2)", "ROLLUP (s, (k % 2, i > 2))", "k % 2, CUBE ((i > 2, s))", "CUBE ((s, k % 2), (k % 2, i > 2))"):
+    same(f"SELECT k % 2 AS a, s, i > 2 AS b, count(*) AS n, sum(i) AS m FROM t GROUP BY {sets} ORDER BY ALL NULLS LAST")
+
 f.note("Sets of groups whose expressions begin with a parenthesis.")
 same("SELECT (k % 2)::text AS a, i > 2 AS b, count(*) AS n FROM t GROUP BY CUBE((k % 2)::text, i > 2) ORDER BY a, b")
 same("SELECT (k % 2) + 1 AS a, i > 2 AS b, count(*) AS n FROM t GROUP BY ROLLUP((k % 2) + 1, (i > 2)) ORDER BY a, b")

@@ -93,3 +93,21 @@ same("SELECT min(x) = INTERVAL '1 day' AS a, max(x) = INTERVAL '25 hours' AS b F
 same("SELECT id % 2 AS k, max(x) = INTERVAL '30 days' AS a FROM iv GROUP BY k ORDER BY k")
 same("SELECT id, count(*) OVER (PARTITION BY x) AS n FROM iv ORDER BY id")
 same("SELECT INTERVAL '24 hours' = INTERVAL '1 day' AS a, INTERVAL '1 month' > INTERVAL '29 days' AS b, INTERVAL '365 days' = INTERVAL '1 year' AS c FROM iv WHERE id = 1")
+
+f.note("Groups, orders and limits of subqueries over the elements of lists.")
+LISTS = "(VALUES (1, [3, 1, 2, 1], 1), (2, [5, 5, 4], 2), (3, NULL, 1), (4, [NULL, 7, 7], 0), (5, [9], 4)) t(id, l, k)"
+for query in ("SELECT max(x) FROM (SELECT x FROM unnest(t.l) u(x) ORDER BY x LIMIT 2)",
+              "SELECT x FROM unnest(t.l) u(x) GROUP BY x ORDER BY count(*) DESC, x LIMIT 1",
+              "SELECT x FROM unnest(t.l) u(x) ORDER BY x DESC NULLS LAST LIMIT 1",
+              "SELECT x FROM unnest(t.l) u(x) ORDER BY x NULLS FIRST LIMIT 1 OFFSET 1",
+              "SELECT sum(x) FROM (SELECT DISTINCT x FROM unnest(t.l) u(x))",
+              "SELECT max(n) FROM (SELECT x, count(*) AS n FROM unnest(t.l) u(x) GROUP BY x HAVING x > t.k)",
+              "SELECT sum(x) FROM (SELECT x FROM unnest(t.l) u(x) WHERE x > t.k ORDER BY abs(x - t.k) DESC, x LIMIT 2)",
+              "SELECT count(*) FROM (SELECT x % 2 AS p, sum(x) AS s FROM unnest(t.l) u(x) GROUP BY x % 2)"):
+    same(f"SELECT id, ({query}) AS a FROM {LISTS} ORDER BY id")
+same(f"SELECT id, array_to_string((SELECT list(x) FROM (SELECT x FROM unnest(t.l) u(x) ORDER BY x LIMIT 2)), ',') AS a FROM {LISTS} ORDER BY id")
+same(f"SELECT id, EXISTS (SELECT x FROM unnest(t.l) u(x) GROUP BY x HAVING count(*) > 1) AS a FROM {LISTS} ORDER BY id")
+same(f"SELECT id, t.k IN (SELECT x FROM unnest(t.l) u(x) ORDER BY x LIMIT 1) AS a FROM {LISTS} ORDER BY id")
+same(f"SELECT id FROM {LISTS} WHERE (SELECT x FROM unnest(t.l) u(x) ORDER BY x LIMIT 1) >= t.k ORDER BY id")
+same(f"SELECT sum((SELECT max(x) FROM (SELECT x FROM unnest(t.l) u(x) ORDER BY x LIMIT 2))) AS a FROM {LISTS}")
+f.error(f"SELECT id, (SELECT x FROM unnest(t.l) u(x) ORDER BY x LIMIT 2) AS a FROM {LISTS}", "(plan_error|execution_error|cardinality|unsupported|more than one row)")

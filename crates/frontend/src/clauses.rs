@@ -4,16 +4,20 @@
 //! |---|---|
 //! | `FETCH FIRST 3 ROWS ONLY` | `LIMIT 3` |
 //! | `t PIVOT (sum(v) FOR k IN ('a', 'b'))` | `(SELECT * EXCLUDE (v, k), sum(v) FILTER (WHERE k = 'a') AS a, sum(v) FILTER (WHERE k = 'b') AS b FROM t GROUP BY ALL)` |
+//! | `GROUP BY ROLLUP ((a, b), c)` | `GROUP BY GROUPING SETS ((a, b, c), (a, b), ())` |
 //! | `t TABLESAMPLE 10 PERCENT REPEATABLE (5)` | `(SELECT * FROM t QUALIFY tessera_draw(row_number() OVER (), 5) * 100 < 10) AS t` |
 //! | `t UNPIVOT (v FOR k IN (a, b))` | `(SELECT * FROM (SELECT * EXCLUDE (a, b), unnest(make_array('a', 'b')) AS k, unnest(make_array(a, b)) AS v FROM t) WHERE v IS NOT NULL)` |
 
 mod pivot;
 mod sample;
+mod sets;
 
 use std::ops::ControlFlow;
 
 pub use sample::DRAW;
-use sqlparser::ast::{Expr, Fetch, LimitClause, Query, Spanned, TableFactor, Value, VisitorMut};
+use sqlparser::ast::{
+    Expr, Fetch, GroupByExpr, LimitClause, Query, Select, Spanned, TableFactor, Value, VisitorMut,
+};
 
 use crate::error::{Error, Position};
 use crate::statement::Statement;
@@ -42,6 +46,15 @@ impl VisitorMut for Clauses {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(Box::new(error)),
         }
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Box<Error>> {
+        if let GroupByExpr::Expressions(keys, _) = &mut select.group_by
+            && let Err(error) = keys.iter_mut().try_for_each(sets::expand)
+        {
+            return ControlFlow::Break(Box::new(error));
+        }
+        ControlFlow::Continue(())
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Box<Error>> {

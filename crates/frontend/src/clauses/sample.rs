@@ -27,11 +27,16 @@ pub(super) fn rewritten(factor: &mut TableFactor) -> Result<Option<TableFactor>,
     let (TableFactor::Table { sample, .. } | TableFactor::Derived { sample, .. }) = factor else {
         return Ok(None);
     };
-    let sample = match sample.take() {
-        Some(TableSampleKind::BeforeTableAlias(it) | TableSampleKind::AfterTableAlias(it)) => it,
+    let mut select = match &*sample {
+        Some(TableSampleKind::BeforeTableAlias(it) | TableSampleKind::AfterTableAlias(it)) => {
+            match block(it, span)? {
+                Some(select) => select,
+                None => return Ok(None),
+            }
+        }
         None => return Ok(None),
     };
-    let Some(mut select) = block(&sample, span)? else { return Ok(None) };
+    *sample = None;
     let alias = name_of(factor).map(|name| TableAlias {
         explicit: true,
         name,

@@ -5,7 +5,7 @@
 //! message is that of the last attempt. Here the word and the next token decide once.
 
 use sqlparser::ast::{
-    Array, CastKind, DateTimeField, Expr, Ident, LambdaFunction, LambdaFunctionParameter,
+    Array, CastKind, DateTimeField, Expr, Ident, Interval, LambdaFunction, LambdaFunctionParameter,
     LambdaSyntax, ObjectName, OneOrManyWithParens,
 };
 use sqlparser::dialect::{Dialect, Precedence};
@@ -15,7 +15,7 @@ use sqlparser::tokenizer::Token;
 
 use super::TesseraDialect;
 use super::subscript::make_list;
-use crate::ast::marker;
+use crate::ast::{self, marker};
 
 /// Parses lists, and expressions that begin with an unquoted word and need a decision; `None` leaves
 /// the expression to sqlparser.
@@ -36,9 +36,7 @@ pub(super) fn parse(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
             parser.expect_token(&Token::LBracket)?;
             parser.parse_array_expr(true)
         })),
-        Keyword::INTERVAL
-            if matches!(next, Token::SingleQuotedString(_) | Token::Number(..) | Token::LParen) =>
-        {
+        Keyword::INTERVAL if matches!(next, Token::SingleQuotedString(_) | Token::Number(..)) => {
             Some(after(parser, interval))
         }
         Keyword::GROUPING if is_word(next, Keyword::SETS) && is_third(parser, &Token::LParen) => {
@@ -63,6 +61,7 @@ pub(super) fn parse(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
         Keyword::TRIM => Some(after(parser, |p| p.parse_trim_expr())),
         Keyword::SUBSTR | Keyword::SUBSTRING => Some(parser.parse_substring()),
         Keyword::POSITION => Some(after(parser, position)),
+        Keyword::INTERVAL => Some(after(parser, |parser| computed(parser, name))),
         _ => Some(after(parser, |parser| call(parser, name))),
     }
 }
@@ -70,25 +69,53 @@ pub(super) fn parse(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
 /// Units of intervals that sqlparser does not know.
 const UNITS: [&str; 4] = ["QUARTERS", "DECADES", "CENTURIES", "MILLENNIA"];
 
-/// What follows `INTERVAL`: `'1 day'`, `3 QUARTERS`, `(n) DAY`.
+/// What follows `INTERVAL`: `'1 day'`, `3 QUARTERS`.
 fn interval(parser: &mut Parser) -> Result<Expr, ParserError> {
-    let is_computed = parser.peek_token_ref().token == Token::LParen;
     let mut expr = parser.parse_interval()?;
-    let Expr::Interval(interval) = &mut expr else { return Ok(expr) };
-    let is_unit = |token: &Token| match token {
+    if let Expr::Interval(interval) = &mut expr
+        && interval.leading_field.is_none()
+    {
+        interval.leading_field = unit(parser)?;
+    }
+    Ok(expr)
+}
+
+/// `INTERVAL (n) DAY`; without a unit it is an ordinary call.
+fn computed(parser: &mut Parser, name: Ident) -> Result<Expr, ParserError> {
+    let expr = call(parser, name)?;
+    let value = match ast::call(&expr) {
+        Some(call) if call.named.is_empty() => match call.positional.as_slice() {
+            [value] => Some(Expr::clone(value)),
+            _ => None,
+        },
+        _ => None,
+    };
+    let Some(value) = value else { return Ok(expr) };
+    let Some(unit) = unit(parser)? else { return Ok(expr) };
+    Ok(Expr::Interval(Interval {
+        value: Box::new(Expr::Nested(Box::new(value))),
+        leading_field: Some(unit),
+        leading_precision: None,
+        last_field: None,
+        fractional_seconds_precision: None,
+    }))
+}
+
+/// The unit of an interval, if one follows.
+fn unit(parser: &mut Parser) -> Result<Option<DateTimeField>, ParserError> {
+    if parser.next_token_is_temporal_unit() {
+        return parser.parse_date_time_field().map(Some);
+    }
+    let is_known = match &parser.peek_token_ref().token {
         Token::Word(word) => {
             word.quote_style.is_none() && UNITS.iter().any(|u| u.eq_ignore_ascii_case(&word.value))
         }
         _ => false,
     };
-    if interval.leading_field.is_none() && is_unit(&parser.peek_token_ref().token) {
-        interval.leading_field = Some(DateTimeField::Custom(parser.parse_identifier()?));
+    match is_known {
+        true => parser.parse_identifier().map(|unit| Some(DateTimeField::Custom(unit))),
+        false => Ok(None),
     }
-    if is_computed && interval.leading_field.is_none() {
-        let found = parser.peek_token();
-        return parser.expected("a unit, as in INTERVAL (n) DAY", found);
-    }
-    Ok(expr)
 }
 
 fn is_word(token: &Token, keyword: Keyword) -> bool {

@@ -144,7 +144,8 @@ impl ScalarUDFImpl for DatePartOf {
             let seconds = times.iter().map(|t| Some(t? as f64 / 1e6));
             return super::columnar(Arc::new(seconds.collect::<Float64Array>()), is_scalar);
         }
-        let name = if matches!(lower.as_str(), "dow" | "isodow") { "dayofweek" } else { &lower };
+        let name =
+            if matches!(lower.as_str(), "dow" | "isodow") { "dayofweek" } else { lower.as_str() };
         let Some(kind) = DatePart::parse(name) else {
             return exec_err!("date_part: unknown part '{part}'");
         };

@@ -168,7 +168,7 @@ pub(super) fn part_of(args: &AccumulatorArgs) -> Result<Option<f64>> {
 }
 
 /// A value between others.
-pub(crate) trait Value: Copy + std::fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Value: ArrowNativeType + Copy + std::fmt::Debug + Send + Sync + 'static {
     type Arrow: ArrowPrimitiveType<Native = Self>;
 
     /// A total order.

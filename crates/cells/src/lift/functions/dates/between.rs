@@ -264,9 +264,11 @@ impl ScalarUDFImpl for Between {
         let (_, from, to) = self.apart(&arrays)?;
         let (from, to) = (micros(from)?, micros(to)?);
         let zone = zone.filter(|_| part.is_none_or(Part::is_of_clock));
-        let pairs = from.iter().zip(to.iter()).map(|pair| match pair {
-            (Some(from), Some(to)) => Ok(Some((shown(from, zone)?, shown(to, zone)?))),
-            _ => Ok(None),
+        let pairs = from.iter().zip(to.iter()).map(|pair| -> Result<_> {
+            Ok(match pair {
+                (Some(from), Some(to)) => Some((shown(from, zone)?, shown(to, zone)?)),
+                _ => None,
+            })
         });
         let out: ArrayRef = match part {
             None => {

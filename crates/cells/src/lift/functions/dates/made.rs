@@ -130,7 +130,11 @@ impl Spans {
 }
 
 impl ScalarUDFImpl for Spans {
-    scalar!(name self.span.function, signature, returns INTERVAL);
+    scalar!(signature, returns INTERVAL);
+
+    fn name(&self) -> &str {
+        self.span.function
+    }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let function = self.span.function;

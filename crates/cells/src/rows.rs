@@ -28,6 +28,7 @@ mod lambdas;
 mod large_top;
 mod measured;
 mod memory;
+mod named_totals;
 mod opened;
 mod operators;
 mod parquet;

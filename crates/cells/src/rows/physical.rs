@@ -5,6 +5,7 @@ use super::conditions::with_comparisons_together;
 use super::estimates::with_marks;
 use super::guard;
 use super::lambdas::with_parameters;
+use super::named_totals::with_named_totals;
 use super::partition_top::with_tops;
 use super::per_value::PerValueRule;
 use super::remote::Spreading;
@@ -40,6 +41,7 @@ pub(super) async fn physical(
     let logical = with_marks(logical.clone())?;
     let is_stopped = is_stopped.clone();
     let logical = interruptible(move || is_stopped(), || settled(state.optimize(&logical)?))?;
+    let logical = with_named_totals(logical)?;
     let plan = state.query_planner().create_physical_plan(&logical, state).await?;
     let plan = with_parameters(plan)?;
     let plan = with_tops(plan)?;

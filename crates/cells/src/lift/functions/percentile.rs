@@ -8,8 +8,8 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Field, FieldRef, Float64Type, Int64Type, IntervalMonthDayNano,
-    IntervalMonthDayNanoType,
+    ArrowNativeType, ArrowPrimitiveType, DataType, Field, FieldRef, Float64Type, Int64Type,
+    IntervalMonthDayNano, IntervalMonthDayNanoType,
 };
 use datafusion::common::types::{NativeType, logical_float64};
 use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
@@ -168,7 +168,9 @@ pub(super) fn part_of(args: &AccumulatorArgs) -> Result<Option<f64>> {
 }
 
 /// A value between others.
-pub(crate) trait Value: ArrowNativeType + Copy + std::fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Value:
+    ArrowNativeType + Copy + std::fmt::Debug + Send + Sync + 'static
+{
     type Arrow: ArrowPrimitiveType<Native = Self>;
 
     /// A total order.

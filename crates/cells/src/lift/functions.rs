@@ -114,6 +114,9 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     options.execution.listing_table_ignore_subdirectory = false;
     // The physical plan may declare a non-null column nullable (`b IS TRUE` over a left join): this check rejects it.
     options.execution.skip_physical_aggregate_schema_check = true;
+    // Else a split with many groups would pass on its later rows by themselves. Where that begins follows from the ends of
+    // batches, and sums of floats would have other bits.
+    options.execution.skip_partial_aggregation_probe_ratio_threshold = 1.0;
     // The reader leaves out row groups by their statistics, and operators above it leave out rows: where the reader leaves
     // out single rows, it takes two to three times as long for those that it keeps.
     options.execution.parquet.pushdown_filters = false;

@@ -3,6 +3,7 @@
 
 use super::super::groups::{final_over, partial};
 use super::*;
+use crate::lift::session_state;
 use crate::walk::Walk;
 use datafusion::arrow::array::{
     BooleanArray, Date32Array, Date64Array, Decimal128Array, DictionaryArray, DurationSecondArray,
@@ -15,6 +16,7 @@ use datafusion::arrow::datatypes::{Int32Type, Int64Type, SchemaRef};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::MemTable;
 use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::collect;
@@ -224,6 +226,21 @@ async fn other_keys_are_left_to_datafusion() {
         let partial = partial_of(&context, &sql).await;
         assert!(CodedExec::of(&partial).unwrap().is_none(), "{keys}");
     }
+}
+
+/// Workers compute groups by DataFusion's partial aggregate: it must not pass on rows by themselves.
+#[tokio::test]
+async fn splits_with_many_groups_have_the_same_states() {
+    let state = session_state(1 << 30).unwrap();
+    let config = state.config().clone().with_batch_size(BATCH_ROWS);
+    let state = SessionStateBuilder::new_from_existing(state).with_config(config).build();
+    let context = SessionContext::new_with_state(state);
+    let keys: Int64Array = (0..120_000_i64).map(|row| Some(row % 110_000)).collect();
+    let rows = RecordBatch::try_from_iter([("k", Arc::new(keys) as ArrayRef)]).unwrap();
+    let batches: Vec<_> = slices(&rows, BATCH_ROWS).collect();
+    let table = MemTable::try_new(rows.schema(), vec![batches]).unwrap();
+    context.register_table("x", Arc::new(table)).unwrap();
+    assert_eq!(compare(&context, "SELECT k, count(*) FROM x GROUP BY k").await, 110_000);
 }
 
 /// The states of a full table are emitted, and the next rows begin new groups.

@@ -67,6 +67,13 @@ f.error(f"SELECT t[1:4:2] FROM {TEXTS}", "type_error: `array_slice` of a text ta
 f.error(f"SELECT id[1:2] FROM {TEXTS}", "type_error: `array_slice` takes a list, and this is int64")
 f.error("SELECT list_string_agg(range(1000000), repeat('x', 10000000)) FROM n", "memory_exceeded")
 
+f.note("Elements where a list of Booleans is true, and at positions.")
+texts("list_where(l, [true, false, true])", "list_where(l, list_transform(s, t -> t IS NOT NULL))", "list_where(l, [])", "array_where(s, [false, true, true])", "list_where([id, 9], [true, false, true])", "list_where(l, NULL)")
+texts("list_select(l, [2, 1, 5, 1])", "list_select(l, [0, -1, 9])", "list_select([7, 8, 9], [id])", "list_select(l, [])", "array_select(s, range(1, id + 1))", "list_select(l, NULL)", "list_select([4, 5], list_filter(l, e -> e < 3))")
+f.error("SELECT list_select(l, [1, NULL]) FROM n", ".*`list_select`: its second list has a NULL")
+f.error("SELECT list_where(l, l) FROM n", "type_error: `list_where` takes a list and a list of Booleans")
+f.error("SELECT list_select(l, s) FROM n", "type_error: `list_select` takes a list and a list of integers")
+
 f.note("NULL is no element of what two lists have in common.")
 texts("list_sort(list_distinct(l))", "list_sort(array_distinct(s))", "list_sort(list_intersect(l, [1, 2, NULL]))", "list_reverse(l)", "list_sort(l)", "list_sort(l, 'DESC')", "list_sort(l, 'ASC', 'NULLS FIRST')", "list_reverse_sort(s)", "list_reverse_sort(l, 'NULLS FIRST')")
 values("list_has_any(l, [NULL, 9])", "list_has_any(l, [1, 9])", "list_has_all(l, [1, NULL])", "list_has_all(l, [1, 9])", "list_has_all(l, NULL::int[])", "list_has_any(NULL::int[], l)")

@@ -29,6 +29,7 @@ mod percentile;
 mod recomputed;
 mod root;
 mod scaled;
+mod select;
 mod shifted;
 mod slice;
 mod sliding;
@@ -148,6 +149,7 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     }
     ours.push(Bounded::new(Arc::new(split::function()), memory / 4).into());
     ours.extend(slice::functions(&state, memory / 4));
+    ours.extend(select::functions(memory / 4));
     ours.extend(super::operators::functions(memory / 4));
     ours.push(super::escape::function());
     ours.extend(elementwise::functions());

@@ -55,7 +55,7 @@ fn is_position(of: &DataType) -> bool {
 }
 
 /// Refuses a result of `bytes` for `rows` rows.
-fn check(name: &str, bytes: f64, rows: usize, limit: u64) -> Result<()> {
+pub(super) fn check(name: &str, bytes: f64, rows: usize, limit: u64) -> Result<()> {
     if bytes <= limit as f64 {
         return Ok(());
     }

@@ -121,4 +121,5 @@ con.execute("CREATE VIEW m AS SELECT id, map([id, 9], ['a', 'b']) AS k, map {'a'
 f.ok("CREATE VIEW m AS SELECT id, map([id, 9], ['a', 'b']) AS k, map {'a': id, 'b': 2} AS t FROM n")
 values("t['a']", "t['z']", "cardinality(t)", "map_contains(t, 'a')", "map_contains(k, 3)", "map_extract_value(k, 3)", "map_extract_value(t, 'b')", "list_sum(map_keys(k))", "list_string_agg(map_values(k))", "map_extract(t, 'a')[1]", "len(map_entries(t))", of="m")
 texts("map_extract(t, 'z')", "map_extract(k, 3)", "element_at(t, 'a')", "map_extract(t, CASE WHEN id > 2 THEN 'a' END)", "map_extract(CASE WHEN id > 2 THEN t END, 'a')", of="m")
+values("k[id]", "k[9]", "k[8]", "t[CASE WHEN id > 2 THEN 'a' ELSE 'b' END]", "(map([1.5], [id]))[1.5]", "(CASE WHEN id > 2 THEN k END)[9]", "list_extract([id], 1)", of="m")
 same("SELECT id, len(map_extract(map {'a': NULL::int}, 'a')) AS a FROM n ORDER BY id")

@@ -35,9 +35,10 @@ pub(super) fn functions(state: &SessionState, limit: u64) -> Vec<ScalarUDF> {
         aliases: vec!["list_slice".to_string()],
         documentation: super::documented("array_slice(list, first, last[, step])", about),
     });
-    let element = state.scalar_functions().get("array_element").map(|inner| {
+    let known = |name: &str| state.scalar_functions().get(name).cloned();
+    let element = known("array_element").zip(known("map_extract")).map(|(inner, of_map)| {
         let signature = Signature::user_defined(Volatility::Immutable);
-        ScalarUDF::from(Element { inner: Arc::clone(inner), limit, signature })
+        ScalarUDF::from(Element { inner, of_map, limit, signature })
     });
     std::iter::once(slice).chain(element).collect()
 }
@@ -236,15 +237,35 @@ impl ScalarUDFImpl for Slice {
     }
 }
 
-/// DataFusion's `array_element`, which also selects a character of a text: an empty one where it has none, as in DuckDB.
+/// DataFusion's `array_element`, which also selects a character of a text, and the value of a key of a map. As in DuckDB,
+/// a text without that character has an empty one.
 #[derive(Debug, PartialEq, Eq)]
 struct Element {
     inner: Arc<ScalarUDF>,
+    /// `map_extract`, which returns a list of one value.
+    of_map: Arc<ScalarUDF>,
     limit: u64,
     signature: Signature,
 }
 
 hashed_by!(Element, function => function.limit);
+
+impl Element {
+    fn of_maps(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let list = DataType::new_list(args.return_field.data_type().clone(), true);
+        args.return_field = Arc::new(Field::new(self.of_map.name(), list, true));
+        let rows = args.number_rows;
+        let found = self.of_map.invoke_with_args(args)?;
+        let is_scalar = matches!(found, ColumnarValue::Scalar(_));
+        let found = found.into_array(if is_scalar { 1 } else { rows })?;
+        let Some(lists) = found.as_list_opt::<i32>() else {
+            return internal_err!("`{}` returned {}", self.of_map.name(), found.data_type());
+        };
+        let firsts = lists.value_offsets().iter().take(lists.len());
+        let firsts = UInt32Array::from_iter_values(firsts.map(|&at| at as u32));
+        super::columnar(take(lists.values(), &firsts, None)?, is_scalar)
+    }
+}
 
 impl ScalarUDFImpl for Element {
     of_inner!(name, aliases, documentation);
@@ -261,6 +282,9 @@ impl ScalarUDFImpl for Element {
         {
             return Ok(vec![DataType::Utf8, DataType::Int64]);
         }
+        if let [DataType::Map(..), _] = types {
+            return self.of_map.inner().coerce_types(types);
+        }
         let field = |of: &DataType| Arc::new(Field::new("", of.clone(), true));
         let fields: Vec<FieldRef> = types.iter().map(field).collect();
         let Ok(fields) = fields_with_udf(&fields, &*self.inner) else {
@@ -273,6 +297,10 @@ impl ScalarUDFImpl for Element {
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match types {
             [DataType::Utf8, _] => Ok(DataType::Utf8),
+            [DataType::Map(..), _] => match self.of_map.return_type(types)? {
+                DataType::List(value) => Ok(value.data_type().clone()),
+                other => internal_err!("`{}` returns {other}", self.of_map.name()),
+            },
             _ => self.inner.return_type(types),
         }
     }
@@ -281,8 +309,10 @@ impl ScalarUDFImpl for Element {
         let [text, at] = args.args.as_slice() else {
             return self.inner.invoke_with_args(args);
         };
-        if text.data_type() != DataType::Utf8 {
-            return self.inner.invoke_with_args(args);
+        match text.data_type() {
+            DataType::Utf8 => {}
+            DataType::Map(..) => return self.of_maps(args),
+            _ => return self.inner.invoke_with_args(args),
         }
         let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let rows = if is_scalar { 1 } else { args.number_rows };

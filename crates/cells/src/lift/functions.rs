@@ -29,6 +29,7 @@ mod percentile;
 mod recomputed;
 mod root;
 mod scaled;
+mod select;
 mod shifted;
 mod slice;
 mod sliding;
@@ -150,7 +151,8 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
         }
     }
     ours.push(Bounded::new(Arc::new(split::function()), memory / 4).into());
-    ours.push(slice::function(memory / 4));
+    ours.extend(slice::functions(&state, memory / 4));
+    ours.extend(select::functions(memory / 4));
     ours.extend(super::operators::functions(memory / 4));
     ours.push(super::escape::function());
     ours.extend(elementwise::functions());
@@ -163,7 +165,7 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
         state.register_udf(Arc::new(udf)).map_err(error::plan)?;
     }
     aggregates(&mut state)?;
-    for udf in lists::functions(&state) {
+    for udf in lists::functions(&state, memory / 4) {
         state.register_udf(Arc::new(udf)).map_err(error::plan)?;
     }
     for name in ["lag", "lead"] {

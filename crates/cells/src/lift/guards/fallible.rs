@@ -13,7 +13,7 @@ use super::function::NAME;
 use crate::walk::Walk;
 
 /// Functions that fail for no values, whatever their arguments are.
-const SAFE: [&str; 72] = [
+const SAFE: [&str; 73] = [
     NAME,
     "array_length",
     "ascii",
@@ -39,6 +39,7 @@ const SAFE: [&str; 72] = [
     "isnan",
     "iszero",
     "least",
+    "len",
     "ln",
     "log10",
     "log2",

@@ -106,6 +106,15 @@ fn call(expr: Expr) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(Expr::WindowFunction(call)))
 }
 
+/// The name of the function that a call computes, also over such a frame.
+pub(in crate::lift) fn name_of(function: &WindowFunctionDefinition) -> &str {
+    let framed = match function {
+        WindowFunctionDefinition::WindowUDF(window) => window.inner().downcast_ref::<FramedCall>(),
+        WindowFunctionDefinition::AggregateUDF(_) => None,
+    };
+    framed.map_or(function, |framed| &framed.function).name()
+}
+
 /// The rows that a frame does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Excluded {

@@ -259,3 +259,10 @@ for keyed in ("u RANGE BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING", "u RANGE BE
     same(sql, sql.replace("uint16", "bigint"))
 # An extreme value has no sign if it is zero, whatever the frame.
 f.rows("SELECT i, (max(x) OVER w)::text AS a, (min(x) OVER w)::text AS b FROM (VALUES (1, -0.0::double), (2, -0.0::double), (3, 0.0::double)) z(i, x) WINDOW w AS (ORDER BY i ROWS 1 PRECEDING EXCLUDE CURRENT ROW) ORDER BY i", [(1, None, None), (2, "0.0", "0.0"), (3, "0.0", "0.0")])
+
+f.note("Where frames with EXCLUDE and orders of arguments may stand.")
+same(f"SELECT i, nth_value(v, NULL) OVER (ORDER BY i ROWS 2 PRECEDING EXCLUDE CURRENT ROW) AS a, nth_value(v, 0) OVER (ORDER BY i ROWS 2 PRECEDING EXCLUDE TIES) AS b FROM {PEERS} ORDER BY i")
+same(f"SELECT i FROM {PEERS} QUALIFY sum(v) OVER (ORDER BY i ROWS 1 PRECEDING EXCLUDE CURRENT ROW) > 5 ORDER BY i")
+same(f"SELECT i FROM {PEERS} ORDER BY sum(v) OVER (ORDER BY i ROWS 1 PRECEDING EXCLUDE CURRENT ROW) DESC NULLS LAST, i")
+same(f"SELECT k, sum(sum(v)) OVER (ORDER BY k ROWS 1 PRECEDING EXCLUDE CURRENT ROW) AS a, string_agg(k::text, ',' ORDER BY sum(v) DESC, k) OVER () AS b FROM {PEERS} WHERE k > 0 GROUP BY k ORDER BY k")
+same(f"SELECT i, count(DISTINCT y) OVER w AS a, stddev(y) OVER w AS b, var_pop(y) OVER w AS c FROM (SELECT i, x - 1 AS y FROM {PEERS}) q WINDOW w AS (ORDER BY i ROWS 3 PRECEDING EXCLUDE CURRENT ROW) ORDER BY i")

@@ -228,11 +228,11 @@ impl WindowUDFImpl for FramedCall {
     }
 }
 
-/// The value of a constant that is an integer.
+/// The value of a constant that is an integer; 0, which is the place of no row, for NULL.
 fn number(expr: &Arc<dyn PhysicalExpr>) -> Option<i64> {
     let constant = expr.downcast_ref::<Literal>()?;
     match constant.value().cast_to(&DataType::Int64) {
-        Ok(ScalarValue::Int64(number)) => number,
+        Ok(ScalarValue::Int64(number)) => Some(number.unwrap_or(0)),
         _ => None,
     }
 }

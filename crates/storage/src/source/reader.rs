@@ -245,7 +245,7 @@ impl ArrayReader {
     pub fn unit_bytes(&self) -> u64 {
         match &self.layout {
             Layout::Chunked(_) if self.source.plain => 0,
-            Layout::Chunked(c) => c.unit_bytes(self.source.dtype),
+            Layout::Chunked(c) => c.unit_bytes(self),
             Layout::Flat(_) | Layout::Texts(_) => 0,
             Layout::Joined(j) => j.readers().map(ArrayReader::unit_bytes).max().unwrap_or(0),
         }

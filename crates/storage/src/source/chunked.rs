@@ -405,18 +405,17 @@ impl Chunked {
     }
 
     /// Bytes of a decoded chunk, as it is stored or in the reader's type, whichever are more. Those after the last cell of
-    /// the array do not count if they are not decoded.
-    pub(crate) fn unit_bytes(&self, reader: &ArrayReader) -> u64 {
+    /// the array do not count if they are not decoded. `is_part`: of a joined array, which may keep chunks whole.
+    pub(crate) fn unit_bytes(&self, reader: &ArrayReader, is_part: bool) -> u64 {
         let cell = self.meta.raw.size().max(reader.source.dtype.size() as u64);
         let (mut all, mut last) = (1u64, 0u64);
         for (&unit, &len) in self.meta.unit.iter().zip(&reader.source.shape) {
             all = all.saturating_mul(unit);
             last = last.saturating_mul(unit).saturating_add(unit.min(len).saturating_sub(1));
         }
-        // Chunks of remote files are fetched whole; parts of a joined array may keep them whole. Near the end, zstd decodes
-        // all of a chunk.
+        // Chunks of remote files are fetched whole. Near the end, zstd decodes all of a chunk.
         let is_short = reader.is_local()
-            && self.cuts.is_none()
+            && !is_part
             && self.meta.is_in_memory_order()
             && self.meta.codecs.is_from_begin()
             && last < all - all / 8;

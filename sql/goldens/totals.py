@@ -42,6 +42,8 @@ same(f"SELECT k, {SPREADS} FROM n GROUP BY k ORDER BY k")
 same("SELECT corr(x, y) AS a, covar_samp(x, y) AS b, covar_pop(x, y) AS c, regr_slope(x, y) AS d, regr_sxy(x, y) AS e, stddev(x) AS f, var_pop(x) AS g FROM n WHERE i < 0")
 same("SELECT covar_samp(x, y) AS b, covar_pop(x, y) AS c, regr_sxx(x, y) AS e, stddev(x) AS f, var_pop(x) AS g FROM n WHERE i = 1")
 same("SELECT covar_pop(x, y) FILTER (WHERE k = 1) AS a, regr_slope(y, x) FILTER (WHERE c > 1) AS b FROM n")
+same("SELECT i, covar_pop(CASE WHEN i = 1 THEN 'nan'::double ELSE x END, y) AS a FROM n WHERE i < 3 GROUP BY i ORDER BY i")
+f.error("SELECT corr(DISTINCT x, y) FROM n", "unsupported")
 same("SELECT i, covar_pop(x, y) OVER (ORDER BY i) AS a, var_pop(x) OVER (ORDER BY i) AS b, corr(x, y) OVER (PARTITION BY k) AS c FROM n WHERE i % 100 = 0 ORDER BY i")
 
 f.note("Many items.")

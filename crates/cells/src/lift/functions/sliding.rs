@@ -236,10 +236,12 @@ impl AggregateUDFImpl for Mean {
     }
 }
 
-/// Count, mean and sum of squared deviations of some values.
+/// Count, mean and sum of squared deviations of some values. The mean is counted from the first value, so that rounding is
+/// in proportion to the spread of the values and not to their distance from zero.
 #[derive(Debug, Clone, Copy, Default)]
 struct Moments {
     count: f64,
+    first: f64,
     mean: f64,
     squares: f64,
 }
@@ -248,7 +250,7 @@ impl Partial for Moments {
     fn of(value: f64) -> Self {
         // The deviation of an infinity is NaN.
         let squares = if value.is_finite() { 0.0 } else { f64::NAN };
-        Moments { count: 1.0, mean: value, squares }
+        Moments { count: 1.0, first: value, mean: 0.0, squares }
     }
 
     /// Combines both parts.
@@ -263,9 +265,10 @@ impl Partial for Moments {
             return self;
         }
         let count = self.count + other.count;
-        let delta = other.mean - self.mean;
+        let delta = (other.first - self.first) + (other.mean - self.mean);
         Moments {
             count,
+            first: self.first,
             mean: self.mean + delta * (other.count / count),
             squares: self.squares
                 + other.squares
@@ -277,8 +280,8 @@ impl Partial for Moments {
 impl Summary<1> for Moments {
     fn of_block([values]: [&[f64]; 1]) -> Self {
         let column = Column::of(values);
-        let (count, mean) = (values.len() as f64, column.first + column.mean);
-        Moments { count, mean, squares: column.product(&column) }
+        let (count, squares) = (values.len() as f64, column.product(&column));
+        Moments { count, first: column.first, mean: column.mean, squares }
     }
 
     fn merged(self, behind: Self) -> Self {
@@ -291,7 +294,7 @@ impl Summary<1> for Moments {
             Arc::new(Float64Array::from_iter_values(all.iter().map(of)))
         };
         let counts = UInt64Array::from_iter_values(all.iter().map(|all| all.count as u64));
-        vec![Arc::new(counts), floats(|all| all.mean), floats(|all| all.squares)]
+        vec![Arc::new(counts), floats(|all| all.first + all.mean), floats(|all| all.squares)]
     }
 
     fn of_state(columns: &[ArrayRef]) -> Result<Vec<Self>> {
@@ -307,7 +310,8 @@ impl Summary<1> for Moments {
         };
         let of = |row: usize| Moments {
             count: counts.value(row) as f64,
-            mean: means.value(row),
+            first: means.value(row),
+            mean: 0.0,
             squares: squares.value(row),
         };
         Ok((0..counts.len()).map(of).collect())
@@ -374,5 +378,23 @@ impl AggregateUDFImpl for Spread {
 
     fn reverse_expr(&self) -> ReversedUDAF {
         ReversedUDAF::Identical
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `numpy.var` of numbers whose sums are exact, wherever they lie.
+    #[test]
+    fn variances_far_from_zero_keep_their_digits() {
+        for offset in [0.0, 1_073_741_824.0] {
+            let values = (0..100_000).map(|i| f64::from(i * 7919 % 1009) / 1024.0 + offset);
+            let values: ArrayRef = Arc::new(Float64Array::from_iter_values(values));
+            let mut all = Blocks::<1, Moments>::new(|all: Moments| Some(all.squares / all.count));
+            all.update_batch(&[values]).unwrap();
+            let ScalarValue::Float64(Some(got)) = all.evaluate().unwrap() else { panic!() };
+            assert!((got - 0.08091077168679771).abs() < 1e-15, "{offset}: {got}");
+        }
     }
 }

@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
 
 use super::inner::of_inner;
 use super::moments::{Blocks, Column, Summary};
+use super::sliding::{Frame, Partial};
 
 type Finish = fn(&Moments) -> Option<f64>;
 
@@ -25,15 +26,16 @@ pub(super) static STATISTICS: [(&str, Finish); 9] = [
     ("regr_slope", Moments::slope),
     ("regr_intercept", |m| Some((m.first_x + m.mean_x) - m.slope()? * (m.first_y + m.mean_y))),
     ("regr_r2", |m| {
-        let is_flat = m.square_x == 0.0;
-        if is_flat { None } else { Some(m.slope()? * (m.product / m.square_x)) }
+        let slope = m.slope()?;
+        // A line through equal values has no residue.
+        Some(if m.square_x == 0.0 { 1.0 } else { slope * (m.product / m.square_x) })
     }),
     ("regr_sxx", |m| (m.count > 0).then_some(m.square_y)),
     ("regr_syy", |m| (m.count > 0).then_some(m.square_x)),
     ("regr_sxy", |m| (m.count > 0).then_some(m.product)),
 ];
 
-/// DataFusion's function of one of these names, except for frames that slide.
+/// The function of one of these names, with the signature of DataFusion's.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Correlation {
     inner: Arc<AggregateUDF>,
@@ -57,15 +59,7 @@ impl Correlation {
 }
 
 impl AggregateUDFImpl for Correlation {
-    of_inner!(
-        name,
-        documentation,
-        aliases,
-        signature,
-        coerce_types,
-        return_type,
-        create_sliding_accumulator
-    );
+    of_inner!(name, documentation, aliases, signature, coerce_types, return_type);
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
         let field = |part, of| Arc::new(Field::new(format_state_name(args.name, part), of, true));
@@ -88,6 +82,11 @@ impl AggregateUDFImpl for Correlation {
         args: AccumulatorArgs,
     ) -> Result<Box<dyn GroupsAccumulator>> {
         Ok(Box::new(Groups { moments: Vec::new(), finish: self.finish(&args)? }))
+    }
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let finish = self.finish(&args)?;
+        Ok(Box::new(Frame::new(move |_, all: Moments| finish(&all))))
     }
 }
 
@@ -163,6 +162,23 @@ impl Moments {
     }
 }
 
+impl Partial for Moments {
+    type Value = Moments;
+
+    fn of(pair: Moments) -> Self {
+        pair
+    }
+
+    fn with(mut self, other: Self) -> Self {
+        self.add(other);
+        self
+    }
+
+    fn values(columns: &[ArrayRef]) -> Result<Vec<Moments>> {
+        Ok(pairs(columns, None)?.flatten().collect())
+    }
+}
+
 impl Summary<2> for Moments {
     fn of_block([x, y]: [&[f64]; 2]) -> Self {
         let count = x.len() as u64;
@@ -181,9 +197,8 @@ impl Summary<2> for Moments {
         }
     }
 
-    fn merged(mut self, behind: Self) -> Self {
-        self.add(behind);
-        self
+    fn merged(self, behind: Self) -> Self {
+        self.with(behind)
     }
 
     fn state(all: &[Self]) -> Vec<ArrayRef> {

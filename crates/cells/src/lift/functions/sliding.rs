@@ -1,4 +1,5 @@
-//! Sums, means and variances of floats over moving frames, without subtraction. Means of Booleans, and of times.
+//! Sums, means, variances and statistics of pairs of floats over moving frames, without subtraction. Means of Booleans, and
+//! of times.
 //!
 //! DataFusion's accumulators subtract a value that leaves the frame from a running sum: after a NaN or an infinity
 //! has left, the sum stays NaN, and a large value leaves its rounding error behind. Here the frame is two stacks:
@@ -6,7 +7,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, UInt64Array};
+use arrow::array::{ArrayRef, AsArray, Float64Array, UInt64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, FieldRef, Float64Type, UInt64Type};
 use datafusion::common::types::logical_float64;
@@ -24,14 +25,28 @@ use super::recomputed;
 use super::temporal::{self, is_temporal, with_times};
 
 /// A partial aggregate of some values of a frame.
-trait Partial: Copy + Default + std::fmt::Debug + Send + Sync {
+pub(super) trait Partial: Copy + Default + std::fmt::Debug + Send + Sync + 'static {
+    type Value: Copy + Send + Sync;
+
     /// The aggregate of one value.
-    fn of(value: f64) -> Self;
+    fn of(value: Self::Value) -> Self;
+
     /// The aggregate of both parts.
     fn with(self, other: Self) -> Self;
+
+    /// The values of rows without NULL.
+    fn values(columns: &[ArrayRef]) -> Result<Vec<Self::Value>>;
+}
+
+fn floats(columns: &[ArrayRef]) -> Result<Vec<f64>> {
+    let Some(values) = columns.first() else { return internal_err!("a frame of nothing") };
+    let values = cast(values, &DataType::Float64)?;
+    Ok(values.as_primitive::<Float64Type>().iter().flatten().collect())
 }
 
 impl Partial for f64 {
+    type Value = f64;
+
     fn of(value: f64) -> Self {
         value
     }
@@ -39,29 +54,33 @@ impl Partial for f64 {
     fn with(self, other: Self) -> Self {
         self + other
     }
+
+    fn values(columns: &[ArrayRef]) -> Result<Vec<f64>> {
+        floats(columns)
+    }
 }
 
 /// Computes the result from the number of values and their aggregate.
 type Finish<P> = Box<dyn Fn(usize, P) -> Option<f64> + Send + Sync>;
 
-/// An aggregate of a frame of floats.
-struct Frame<P> {
+/// An aggregate of a frame.
+pub(super) struct Frame<P: Partial> {
     finish: Finish<P>,
     /// Pushed values, and the aggregate of all of them.
-    came: Vec<f64>,
+    came: Vec<P::Value>,
     part: P,
     /// The aggregates of the suffixes of older values; the last is that of all of them.
     old: Vec<P>,
 }
 
 impl<P: Partial> Frame<P> {
-    fn new(finish: impl Fn(usize, P) -> Option<f64> + Send + Sync + 'static) -> Self {
+    pub(super) fn new(finish: impl Fn(usize, P) -> Option<f64> + Send + Sync + 'static) -> Self {
         Self { finish: Box::new(finish), came: Vec::new(), part: P::default(), old: Vec::new() }
     }
 }
 
 impl<P: Partial> Frame<P> {
-    fn push(&mut self, value: f64) {
+    fn push(&mut self, value: P::Value) {
         self.came.push(value);
         self.part = self.part.with(P::of(value));
     }
@@ -117,19 +136,16 @@ impl<P: Partial> std::fmt::Debug for Frame<P> {
     }
 }
 
-impl<P: Partial + 'static> Accumulator for Frame<P> {
+impl<P: Partial> Accumulator for Frame<P> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let Some(values) = values.first() else { return internal_err!("a frame of nothing") };
-        let values = cast(values, &DataType::Float64)?;
-        for v in values.as_primitive::<Float64Type>().iter().flatten() {
-            self.push(v);
+        for value in P::values(values)? {
+            self.push(value);
         }
         Ok(())
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let Some(values) = values.first() else { return internal_err!("a frame of nothing") };
-        for _ in 0..values.len() - values.null_count() {
+        for _ in P::values(values)? {
             if !self.pop() {
                 return internal_err!("more values leave a frame than came");
             }
@@ -147,7 +163,9 @@ impl<P: Partial + 'static> Accumulator for Frame<P> {
     }
 
     fn size(&self) -> usize {
-        size_of_val(self) + 8 * self.came.capacity() + size_of::<P>() * self.old.capacity()
+        size_of_val(self)
+            + size_of::<P::Value>() * self.came.capacity()
+            + size_of::<P>() * self.old.capacity()
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
@@ -247,6 +265,8 @@ struct Moments {
 }
 
 impl Partial for Moments {
+    type Value = f64;
+
     fn of(value: f64) -> Self {
         // The deviation of an infinity is NaN.
         let squares = if value.is_finite() { 0.0 } else { f64::NAN };
@@ -274,6 +294,10 @@ impl Partial for Moments {
                 + other.squares
                 + delta * delta * (self.count * other.count / count),
         }
+    }
+
+    fn values(columns: &[ArrayRef]) -> Result<Vec<f64>> {
+        floats(columns)
     }
 }
 

@@ -43,7 +43,9 @@ same("SELECT corr(x, y) AS a, covar_samp(x, y) AS b, covar_pop(x, y) AS c, regr_
 same("SELECT covar_samp(x, y) AS b, covar_pop(x, y) AS c, regr_sxx(x, y) AS e, stddev(x) AS f, var_pop(x) AS g FROM n WHERE i = 1")
 same("SELECT covar_pop(x, y) FILTER (WHERE k = 1) AS a, regr_slope(y, x) FILTER (WHERE c > 1) AS b FROM n")
 same("SELECT i, covar_pop(CASE WHEN i = 1 THEN 'nan'::double ELSE x END, y) AS a FROM n WHERE i < 3 GROUP BY i ORDER BY i")
-f.error("SELECT corr(DISTINCT x, y) FROM n", "unsupported")
+for call in ["corr(DISTINCT x, y)", "regr_count(DISTINCT x, y)", "1 + covar_pop(DISTINCT x, y)"]:
+    f.error(f"SELECT {call} FROM n", "unsupported: DISTINCT in `corr`, `covar_…` and `regr_…` is not supported")
+same("SELECT corr(m, k) AS a FROM (SELECT DISTINCT m, k FROM n WHERE i < 20) q")
 f.note("Rows that are NaN or large leave a frame.")
 NAMES = ["corr", "covar_pop", "covar_samp", "regr_slope", "regr_intercept", "regr_r2", "regr_sxx", "regr_syy", "regr_sxy"]
 FRAMES = ", ".join(f"{name}(x, y) OVER w AS p{i}" for i, name in enumerate(NAMES))

@@ -113,6 +113,13 @@ guarded("SELECT id FROM m WHERE k = 'n' AND s::int <> 3 AND 12 // (s::int - 3) >
 guarded(f"SELECT id FROM m WHERE {N} AND s::int IN (3, 7) AND id BETWEEN 2 AND 9 ORDER BY id")
 guarded(f"SELECT count(*) AS n FROM m WHERE {N} AND s::int > (SELECT min(z) + 5 FROM m)")
 
+guarded(f"SELECT id FROM m WHERE {N} AND s::int > 2 AND s::int < 9 AND s::int <> 3 ORDER BY id")
+guarded(f"SELECT id FROM m WHERE s IS NULL OR NOT {N} OR s::int = 3 OR s::int = 7 ORDER BY id")
+guarded(f"SELECT id FROM m WHERE z IS NOT NULL AND coalesce(z, s::int) >= 0 AND {N} AND s::int > 5 ORDER BY id")
+guarded("SELECT id FROM (VALUES (1, 2), (2, 0), (3, 1)) v(id, n) WHERE n <> 0 AND split_part('a,b', ',', n) = 'b'")
+guarded("SELECT id FROM (VALUES (1, 'a%'), (2, 'a!')) v(id, p) WHERE id <> 2 AND 'a1' LIKE p ESCAPE '!'")
+guarded("SELECT id FROM (VALUES (1, 'a.*'), (2, '(')) v(id, p) WHERE p <> '(' AND regexp_matches('abc', p)")
+
 g.note("Values: a NULL before AND excludes nothing, because `NULL AND false` is false.")
 guarded(f"SELECT id, {N} AND s::int > 5 AS a, NOT {N} OR s::int > 5 AS b FROM m ORDER BY id")
 guarded("SELECT id, z <> 0 AND 10 // z > 2 AS a FROM m ORDER BY id", "SELECT id, z <> 0 AND 10 // nullif(z, 0) > 2 AS a FROM m ORDER BY id")
@@ -138,6 +145,8 @@ guarded("SELECT a.id, b.id AS j FROM m a LEFT JOIN m b ON a.k = b.k AND b.k = 'n
 guarded("SELECT a.id FROM m a, m b WHERE a.k = 'n' AND a.s::int = b.id ORDER BY a.id")
 guarded("SELECT a.id FROM m a JOIN (VALUES (1, 'y'), (2, 'n'), (6, 'y')) u(i, t) ON a.id = u.i WHERE u.t = 'y' AND a.s::int > 5 ORDER BY a.id")
 
+guarded("SELECT k = 'n' AND z % id = 0 AS a, grouping(k = 'n' AND z % id = 0) AS g, count(*) AS n FROM m GROUP BY ROLLUP (k = 'n' AND z % id = 0) ORDER BY g, a")
+
 g.note("Files.")
 guarded(f"SELECT id, s FROM {NOTES} WHERE k = 'n' AND s::int > 50 ORDER BY id")
 guarded(f"SELECT id, s FROM {NOTES} WHERE id > 10 AND k = 'd' AND s::date < '2020-03-15'::date ORDER BY id")
@@ -148,6 +157,9 @@ guarded(f"SELECT a FROM read_csv({GAPS}, all_varchar => true) WHERE a <> 'NA' AN
 
 g.note("Labels and values of cells.")
 guarded("SELECT lat, count(*) AS n FROM era5 WHERE lat <> 60 AND 100 // (lat::bigint - 60) > 5 GROUP BY lat ORDER BY lat")
+guarded("SELECT lat, count(*) AS n FROM era5 WHERE lon > 0 AND lat::int % 20 = 0 GROUP BY lat ORDER BY lat")
+guarded("SELECT lat, lon, t2m > 280 AS a FROM era5 WHERE lon > 0 AND t2m > 275 AND lat::int % 20 = 0 ORDER BY time, lat, lon LIMIT 5")
+guarded("SELECT lat, lon FROM era5 WHERE t2m > 305 AND 100 // (lat::bigint - 60) < 0 ORDER BY time, lat, lon LIMIT 5")
 guarded("SELECT count(*) AS n FROM era5 WHERE t2m > 280 AND lat <> 60 AND 100 // (lat::bigint - 60) < 0")
 
 g.note("What no condition excludes fails.")

@@ -7,7 +7,8 @@
 //! DataFusion orders the parts of a condition by their costs, moves each of them by itself, and evaluates the right side
 //! of AND and OR for all rows unless few need it. So the operand itself is NULL in rows that the parts before exclude: a
 //! cast or a division of NULL does not fail, and the part does not count there. That holds wherever the part goes, also
-//! on a worker. What is written twice is evaluated once: DataFusion computes common subexpressions of a condition first.
+//! on a worker. DataFusion evaluates the first part once, as a common subexpression, and other guards again wherever they
+//! guard something, so [`seen`] leaves out those that are not needed.
 //!
 //! | where | an expression is guarded by |
 //! |---|---|
@@ -23,6 +24,7 @@
 
 mod fallible;
 mod function;
+mod seen;
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashSet};
@@ -39,6 +41,7 @@ use datafusion::logical_expr::{
 };
 use fallible::{is_constant, may_fail};
 pub(super) use function::function;
+use seen::{Seen, risks};
 
 use super::always;
 use super::casts::bare;
@@ -73,6 +76,21 @@ pub(super) fn merged(filter: Filter) -> Result<Filter> {
         false => predicate,
     };
     Ok(Filter::new(predicate, input))
+}
+
+/// The expression without `tessera_where`: the same in rows that count, but it may fail in others.
+pub(super) fn unguarded(expr: Expr) -> Result<Expr> {
+    let unguarded = expr.map_up(|e| {
+        Ok(match e {
+            Expr::ScalarFunction(mut call)
+                if call.func.name() == function::NAME && !call.args.is_empty() =>
+            {
+                Transformed::yes(call.args.swap_remove(0))
+            }
+            e => Transformed::no(e),
+        })
+    });
+    Ok(unguarded?.data)
 }
 
 fn of_plan(plan: LogicalPlan, is_settled: bool) -> Result<LogicalPlan> {
@@ -208,6 +226,8 @@ impl<'a> Guards<'a> {
                 self.of_aggregate(call, guards).map(Expr::AggregateFunction)
             }
             Expr::WindowFunction(call) => self.of_window(call, guards).map(Expr::WindowFunction),
+            // DataFusion finds the keys of the sets by their names.
+            Expr::GroupingSet(_) => Ok(expr),
             // A lambda is over other rows: those of the elements.
             Expr::Lambda(_) => {
                 let body = |e| self.visit(e, &[], Counts::Each).map(Transformed::yes);
@@ -234,20 +254,30 @@ impl<'a> Guards<'a> {
             parts.sort_by_key(|(fails, _)| *fails);
         }
         let mut known = guards.to_vec();
+        let mut seen = Seen::default();
         let mut done = Vec::with_capacity(parts.len());
         for (fails, part) in parts {
             let is_key = is_condition && is_of_two_relations(&part);
+            // It becomes a part of a join, which has only the columns that it names.
+            let is_outer = part.contains_outer();
+            let is_plain = fails && !is_random && !is_key && !is_outer && self.left.get() > 0;
+            let risks = if is_plain { risks(&part, self.schema)? } else { Vec::new() };
+            let before = seen.guards(&risks);
+            let is_new = before.is_none();
+            let sufficient = before.unwrap_or(&known);
             let part = match part {
-                // It becomes a part of a join, which has only the columns that it names.
-                part if part.contains_outer() => part,
+                part if is_outer => part,
                 Expr::BinaryExpr(equality) if is_key => self.of_equality(equality, &known)?,
-                part => self.visit(part, &known, counts)?,
+                part => self.visit(part, sufficient, counts)?,
             };
+            if is_new {
+                seen.add(risks, &known);
+            }
             let guard = bare(&part);
             let is_small = !fails || size(guard)? <= FALLIBLE_MAX;
             if is_small && is_usable(guard)? {
                 // It is true only where all guards before it are.
-                let implies_all = is_condition && !is_key && is_null_if_excluded(guard);
+                let implies_all = is_condition && is_new && !is_key && is_null_if_excluded(guard);
                 if implies_all && self.left.get() > 0 {
                     known.clear();
                 }

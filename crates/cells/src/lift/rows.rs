@@ -6,18 +6,26 @@ use std::sync::Arc;
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::Schema;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::{TableScan, TableSource};
+use datafusion::logical_expr::{Expr, TableScan, TableSource};
 use tessera_planner::build::Builder;
 use tessera_planner::config::Config;
 use tessera_planner::optimize::Rooted;
 
-use super::error;
 use super::labels::{Kept, Labels};
 use super::lower::place;
 use super::scan::{ScanColumn, TensorScan};
-use super::table::{CellSource, Column, dtype_of};
+use super::table::{CellSource, CellTable, Column, dtype_of};
+use super::{error, guards};
 use tessera_frontend::error::Error;
 use tessera_frontend::flatten;
+
+impl CellTable {
+    /// The axis whose labels alone an expression is on.
+    pub(super) fn label_axis(&self, expr: &Expr) -> Option<usize> {
+        let on = self.dependence(expr).filter(|on| !on.cells && on.labels.len() == 1)?;
+        on.labels.first().copied()
+    }
+}
 
 /// The scan of a table's cells under its filters, projection and limit.
 pub(crate) fn rows(
@@ -30,8 +38,7 @@ pub(crate) fn rows(
     let table = &*source.table;
     let mut labels = Labels::new(table, state);
     for filter in &scan.filters {
-        let on = table.dependence(filter);
-        if on.as_ref().is_some_and(|on| on.labels.is_empty() && !on.cells) {
+        if table.dependence(filter).is_some_and(|on| on.labels.is_empty() && !on.cells) {
             // The optimiser found the filter constant for all labels.
             let met = labels.evaluate(filter, None).map_err(error::plan)?;
             let met = met.as_boolean();
@@ -42,14 +49,25 @@ pub(crate) fn rows(
             }
             continue;
         }
-        let axis = on.and_then(|on| on.labels.first().copied());
-        let axis = axis.ok_or_else(|| Error::Cells {
-            code: "internal",
-            message: format!("the filter `{filter}` does not depend on one dimension"),
-            position: None,
-            hint: None,
-        })?;
-        labels.filter(filter, axis).map_err(error::plan)?;
+        let bare = guards::unguarded(filter.clone()).map_err(error::plan)?;
+        match (table.label_axis(filter), table.label_axis(&bare)) {
+            (Some(axis), _) => labels.filter(filter, axis).map_err(error::plan)?,
+            // The filter stands above the scan, too. What fails here may fail for labels that have no rows there.
+            (None, Some(axis)) => {
+                if labels.filter(&bare, axis).is_err() {
+                    super::go_on().map_err(error::plan)?;
+                }
+            }
+            (None, None) if bare != *filter => {}
+            (None, None) => {
+                return Err(Error::Cells {
+                    code: "internal",
+                    message: format!("the filter `{filter}` does not depend on one dimension"),
+                    position: None,
+                    hint: None,
+                });
+            }
+        }
     }
     if let Some(fetch) = scan.fetch {
         limit(&mut labels.kept, fetch as u64);

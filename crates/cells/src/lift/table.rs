@@ -23,7 +23,7 @@ use tessera_planner::dtype::{Calendar, DType};
 use super::along::Along;
 use super::cube::{Cube, CubeVariable};
 use super::scan::row_field;
-use super::{Density, error};
+use super::{Density, error, guards};
 use tessera_frontend::error::{BindError, Error};
 
 /// Key of a field's metadata under which Arrow names an extension type.
@@ -503,17 +503,18 @@ impl TableSource for CellSource {
         &self,
         filters: &[&Expr],
     ) -> datafusion::error::Result<Vec<TableProviderFilterPushDown>> {
-        Ok(filters
-            .iter()
-            .map(|filter| match self.table.dependence(filter) {
-                Some(Dependence { labels, cells: false })
-                    if labels.len() == 1 && self.density == Density::Auto =>
-                {
-                    TableProviderFilterPushDown::Exact
-                }
-                _ => TableProviderFilterPushDown::Unsupported,
+        use TableProviderFilterPushDown::{Exact, Inexact, Unsupported};
+        let is_slice =
+            |of: &Expr| self.density == Density::Auto && self.table.label_axis(of).is_some();
+        let support = |filter: &Expr| -> datafusion::error::Result<_> {
+            Ok(match is_slice(filter) {
+                true => Exact,
+                // What guards it is on other columns; the filter above has that, too.
+                false if is_slice(&guards::unguarded(filter.clone())?) => Inexact,
+                false => Unsupported,
             })
-            .collect())
+        };
+        filters.iter().copied().map(support).collect()
     }
 }
 

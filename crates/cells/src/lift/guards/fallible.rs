@@ -13,7 +13,7 @@ use super::function::NAME;
 use crate::walk::Walk;
 
 /// Functions that fail for no values, whatever their arguments are.
-const SAFE: [&str; 73] = [
+const SAFE: [&str; 72] = [
     NAME,
     "array_length",
     "ascii",
@@ -77,7 +77,6 @@ const SAFE: [&str; 73] = [
     "tessera_join_key_32",
     "tessera_length",
     "tessera_like",
-    "tessera_like_pattern",
     "tessera_maybe",
     "tessera_opaque",
     "tessera_order",
@@ -89,7 +88,8 @@ const SAFE: [&str; 73] = [
     "upper",
 ];
 
-/// Functions that fail for no values of one argument if the others are constant, or fail for all.
+/// Functions that fail for no value of their first argument (of `date_trunc`: the last) if the others are constant, or
+/// fail for all.
 const SAFE_BESIDE_CONSTANTS: [&str; 12] = [
     "date_trunc",
     "left",
@@ -115,6 +115,7 @@ pub(super) fn may_fail(expr: &Expr, schema: &DFSchema) -> bool {
             !value.get_type(schema).is_ok_and(|from| is_safe_cast(&from, field.data_type()))
         }
         Expr::ScalarFunction(call) => !is_safe_call(call, expr, schema),
+        Expr::SimilarTo(like) => !is_constant(&like.pattern),
         Expr::HigherOrderFunction(_) => true,
         _ => false,
     };
@@ -196,11 +197,17 @@ fn is_safe_call(call: &ScalarFunction, expr: &Expr, schema: &DFSchema) -> bool {
     let name = call.func.name();
     let is_float = || expr.get_type(schema).is_ok_and(|kind| kind.is_floating());
     SAFE.contains(&name)
-        || SAFE_BESIDE_CONSTANTS.contains(&name)
-            && call.args.iter().filter(|argument| !is_constant(argument)).count() == 1
+        || SAFE_BESIDE_CONSTANTS.contains(&name) && only_the_value_varies(call)
         || name.starts_with("tessera_decimal_") && is_safe_number(expr, schema)
         || DIVIDE.contains(&name) && (is_float() || call.args.last().is_some_and(is_positive))
         || is_elementwise(name) && !DIVIDE.contains(&name)
+}
+
+/// True if the arguments beside the value that the function takes are constant.
+fn only_the_value_varies(call: &ScalarFunction) -> bool {
+    let value = usize::from(call.func.name() == "date_trunc");
+    let mut arguments = call.args.iter().enumerate();
+    arguments.all(|(at, argument)| at == value || is_constant(argument))
 }
 
 /// True for a cast that fails for no value.
@@ -260,7 +267,7 @@ mod tests {
     use super::*;
     use arrow::datatypes::{Field, Schema};
     use datafusion::logical_expr::{cast, lit, try_cast};
-    use datafusion::prelude::{col, lower, repeat, substr};
+    use datafusion::prelude::{col, lower, repeat, split_part, substr};
 
     fn schema() -> DFSchema {
         let field = |name: &str, kind| Field::new(name, kind, true);
@@ -309,6 +316,8 @@ mod tests {
             (lower(col("s")), false),
             (substr(col("s"), lit(1i64)), false),
             (substr(col("s"), col("i")), true),
+            (split_part(col("s"), lit(","), lit(1i64)), false),
+            (split_part(lit("a,b"), lit(","), col("i")), true),
             (repeat(col("s"), col("i")), true),
             (repeat(lit("a"), lit(3i64)), false),
             (col("s").like(lit("a%")), false),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Int64Array, IntervalMonthDayNanoArray};
+use arrow::array::{ArrayRef, Int64Array, IntervalMonthDayNanoArray};
 use arrow::datatypes::{DataType, Field, FieldRef, IntervalMonthDayNano};
 use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err, plan_err};
 use datafusion::logical_expr::{

@@ -1,0 +1,68 @@
+//! What may fail in the parts of a condition, and the guards of the first part that has it.
+//!
+//! ```text
+//! s ~ '^[0-9]+$' AND s::int > 5 AND s::int < 9
+//! ```
+//! In rows with the first guard the first cast does not fail, so the second one does not either, and `s::int > 5` need not
+//! guard it. Otherwise each part of a chain would have all parts before it inside.
+
+use std::collections::HashMap;
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::Expr;
+
+use super::fallible::may_fail;
+use super::is_guard;
+use crate::walk::Walk;
+
+#[derive(Default)]
+pub(super) struct Seen {
+    /// Guards of parts, each stronger than those before it.
+    stages: Vec<Vec<Expr>>,
+    /// The stage at which an expression was evaluated first.
+    first: HashMap<Expr, usize>,
+}
+
+impl Seen {
+    /// Guards that suffice for these expressions, because parts before were evaluated with them.
+    pub(super) fn guards(&self, risks: &[Expr]) -> Option<&[Expr]> {
+        let mut last = None;
+        for risk in risks {
+            last = last.max(Some(*self.first.get(risk)?));
+        }
+        self.stages.get(last?).map(Vec::as_slice)
+    }
+
+    pub(super) fn add(&mut self, risks: Vec<Expr>, guards: &[Expr]) {
+        if risks.is_empty() {
+            return;
+        }
+        let stage = self.stages.len();
+        self.stages.push(guards.to_vec());
+        for risk in risks {
+            self.first.entry(risk).or_insert(stage);
+        }
+    }
+}
+
+/// What may fail in a part; nothing if the part evaluates something only for some of its rows.
+pub(super) fn risks(part: &Expr, schema: &DFSchema) -> Result<Vec<Expr>> {
+    let mut risks = Vec::new();
+    let mut is_whole = true;
+    part.each(|e| {
+        is_whole = match e {
+            Expr::Case(_) | Expr::Lambda(_) => false,
+            Expr::ScalarFunction(call) => call.func.conditional_arguments(&call.args).is_none(),
+            e => !is_guard(e),
+        };
+        if is_whole && may_fail(e, schema) {
+            risks.push(e.clone());
+        }
+        Ok(if is_whole { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    })?;
+    if !is_whole {
+        risks.clear();
+    }
+    Ok(risks)
+}

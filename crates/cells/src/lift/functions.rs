@@ -166,6 +166,10 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     }
     aggregates(&mut state)?;
     for udf in lists::functions(&state, memory / 4) {
+        // One that has this name as an alias: it would come back whenever functions are registered anew.
+        if let Some(other) = state.scalar_functions().get(udf.name()).cloned() {
+            state.deregister_udf(other.name()).map_err(error::plan)?;
+        }
         state.register_udf(Arc::new(udf)).map_err(error::plan)?;
     }
     for name in ["lag", "lead"] {

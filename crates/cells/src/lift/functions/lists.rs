@@ -69,6 +69,8 @@ struct OfElements {
     name: &'static str,
     aggregate: Arc<AggregateUDF>,
     limit: u64,
+    /// `array_sum` for `list_sum`.
+    alias: [String; 1],
     signature: Signature,
     documentation: Documentation,
 }
@@ -89,7 +91,8 @@ impl OfElements {
         };
         let documentation = super::documented(&format!("{name}({arguments})"), &about);
         let signature = Signature::user_defined(Volatility::Immutable);
-        Self { name, aggregate, limit, signature, documentation }
+        let alias = [name.replacen("list_", "array_", 1)];
+        Self { name, aggregate, limit, alias, signature, documentation }
     }
 
     /// The second argument of the aggregate, if the call has none.
@@ -222,6 +225,10 @@ impl ScalarUDFImpl for OfElements {
 
     fn name(&self) -> &str {
         self.name
+    }
+
+    fn aliases(&self) -> &[String] {
+        &self.alias
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {

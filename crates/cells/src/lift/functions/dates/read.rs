@@ -112,7 +112,7 @@ fn items(format: &str) -> Result<Vec<Item>> {
             Some('n') => Item::Number(Digits::Fraction(9)),
             Some('a') => Item::Weekday { is_short: true },
             Some('A') => Item::Weekday { is_short: false },
-            Some('b') => Item::MonthName { is_short: true },
+            Some('b' | 'h') => Item::MonthName { is_short: true },
             Some('B') => Item::MonthName { is_short: false },
             Some('p') => Item::Half,
             Some('z') => Item::Offset,
@@ -121,7 +121,7 @@ fn items(format: &str) -> Result<Vec<Item>> {
                 items.extend(self::items("%Y-%m-%d")?);
                 continue;
             }
-            Some('X') => {
+            Some('X' | 'T') => {
                 items.extend(self::items("%H:%M:%S")?);
                 continue;
             }

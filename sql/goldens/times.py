@@ -102,6 +102,14 @@ f.error("SELECT strftime(n, '%Y') AS t FROM ev", "type_error: .*strftime")
 f.error("SELECT strftime(a, 5) AS t FROM ev", "type_error: .*strftime")
 same("SELECT strptime('Feb 2020 04:05:06', '%h %Y %T') AS t")
 
+f.note("Hours of a zone that is half an hour ahead.")
+there = duckdb.connect()
+there.execute("SET TimeZone = 'Asia/Kolkata'")
+ZONED = ("SELECT x, date_diff('hour', a, b) AS h, date_diff('minute', a, b) AS m, date_sub('hour', a, b) AS s, date_diff('day', a, b) AS d, strftime(a, '%H:%M|%z|%Z') AS t "
+         "FROM (SELECT v.x, v.a AT TIME ZONE 'Asia/Kolkata' AS a, v.b AT TIME ZONE 'Asia/Kolkata' AS b FROM (VALUES (1, timestamp '2020-01-01 00:20:00', timestamp '2020-01-01 00:40:00'), "
+         "(2, timestamp '2020-01-01 00:50:00', timestamp '2020-01-01 01:10:00'), (3, timestamp '2019-12-31 23:59:59', timestamp '2020-01-01 05:30:00')) v(x, a, b)) q ORDER BY x")
+f.rows(ZONED, there.execute(ZONED).fetchall())
+
 f.note("Texts of times without seconds.")
 same("SELECT timestamp '2020-01-01 10:00' AS t, '2020-02-29T09:05'::timestamp AS c, try_cast('2020-02-30 10:00' AS timestamp) AS n, timestamp '2020-01-01 10:00:00' > '2020-01-01 09:59' AS b")
 same("SELECT id, s::timestamp AS t FROM (VALUES (1, '2020-01-01 10:00'), (2, '2020-01-01 10:00:30'), (3, NULL), (4, '2020-1-2 1:05'), (5, '2020-03-01')) t(id, s) ORDER BY id")

@@ -179,6 +179,7 @@ s.rows(f"SELECT count(*) AS n FROM (SELECT i FROM {ten} EXCEPT SELECT i FROM {te
 s.rows(f"SELECT count(*) > 0 AS n FROM (SELECT i FROM {ten} EXCEPT SELECT i FROM {eleven}) q", [(True,)])
 s.rows(f"SELECT count(*) AS n, count(b) AS m, count(*) FILTER (WHERE b >= i) AS back FROM (SELECT i, lag(i) OVER () AS b FROM {ten}) q", [(10, 9, 0)])
 s.rows("SELECT * FROM range(3) t(i) TABLESAMPLE (3 ROWS) REPEATABLE (7)", [(0,), (1,), (2,)])
+s.rows("SELECT count(*) < 100 AS n FROM range(10000) a(i) TABLESAMPLE 5 PERCENT JOIN range(10000) b(i) TABLESAMPLE 5 PERCENT ON a.i = b.i", [(True,)])
 s.rows("SELECT count(*) AS n FROM range(7) t(i) TABLESAMPLE (10 ROWS)", [(7,)])
 s.rows("SELECT * FROM range(3) t(i) TABLESAMPLE BERNOULLI (100)", [(0,), (1,), (2,)])
 s.rows("SELECT count(*) AS n FROM range(100) t(i) TABLESAMPLE SYSTEM (0)", [(0,)])

@@ -111,6 +111,7 @@ mod tests {
             "tessera_where",
             "tessera_join_key",
             "tessera_time_text",
+            "tessera_with_seconds",
         ]);
         let decimals = ["add", "subtract", "multiply"].map(|op| format!("tessera_decimal_{op}"));
         let names = names

@@ -8,6 +8,7 @@ use arrow::record_batch::RecordBatch;
 use std::fmt::Write as _;
 use std::fs;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 const GZIP: &[u8] = &[
     31, 139, 8, 0, 0, 0, 0, 0, 2, 3, 203, 76, 209, 169, 224, 50, 212, 49, 210, 51, 229, 50, 214,
@@ -323,4 +324,25 @@ fn parquet_has_the_calendar_of_times() {
     let parts =
         ["`time`", "the calendar noleap in", "a.parquet", "the calendar 360_day in", "b.parquet"];
     fails(&place, "SELECT * FROM read_parquet('@/two') t", &parts);
+}
+
+#[test]
+fn the_end_of_a_file_is_not_that_of_an_earlier_one() {
+    let place = Place::open(&[]);
+    let at = |name: &str| place.path("output").join(name);
+    for (name, first) in [("a.parquet", 1), ("b.parquet", 7)] {
+        let rows = format!("SELECT x FROM range({first}, {}) t(x)", first + 3);
+        lines(&place, &format!("COPY ({rows}) TO '@/{name}'")).unwrap();
+        let file = fs::File::options().write(true).open(at(name)).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000)).unwrap();
+    }
+    assert_eq!(
+        fs::metadata(at("a.parquet")).unwrap().len(),
+        fs::metadata(at("b.parquet")).unwrap().len()
+    );
+    let large = "SELECT x FROM '@/a.parquet' t WHERE x > 5 ORDER BY x";
+    is(&place, large, &[]);
+    // Another file of the same size and time: its inode differs.
+    fs::rename(at("b.parquet"), at("a.parquet")).unwrap();
+    is(&place, large, &["7", "8", "9"]);
 }

@@ -120,6 +120,18 @@ same("SELECT count(*) AS n FROM (SELECT i FROM o ORDER BY i LIMIT 2) p WHERE EXI
 same("SELECT i, j FROM o WHERE EXISTS (SELECT * FROM q a JOIN q b ON a.j = b.j WHERE a.i = o.i AND b.i IS NULL) ORDER BY ALL")
 same("SELECT i, j, NOT EXISTS (SELECT * FROM q a, q b WHERE a.i = o.i AND b.i = o.i AND a.j < b.j) AS f FROM o ORDER BY ALL")
 
+f.note("Subqueries of one row are values, which do not need the rows outside twice.")
+FIRST = "(SELECT i FROM o WHERE i > 0 ORDER BY i LIMIT 3) p"
+for condition in [
+    "EXISTS (SELECT 1 FROM q WHERE q.i = p.i OFFSET 1)",
+    "EXISTS (SELECT max(q.j) FROM q WHERE q.i = p.i HAVING count(*) > 1)",
+    "i NOT IN (SELECT min(q.j) FROM q WHERE q.i = p.i)",
+    "i < ALL (SELECT count(*) FROM q WHERE q.i = p.i HAVING count(*) > 1)",
+    "(SELECT DISTINCT count(*) FROM q WHERE q.i = p.i) = 1",
+]:
+    same(f"SELECT i FROM {FIRST} WHERE {condition} ORDER BY ALL")
+same(f"SELECT i, x FROM {FIRST}, LATERAL (SELECT count(*) AS x FROM q WHERE q.i = p.i HAVING count(*) > 1) l ORDER BY ALL")
+
 f.note("Keys outside that are NaN, -0.0 or NULL; one subquery twice; rows outside that are equal.")
 FLOATS = "(VALUES (1, '-0.0'::double), (2, 0.0::double), (3, 'nan'::double), (4, NULL), (5, 'nan'::double), (6, -1.5::double))"
 same(f"SELECT o.id, (SELECT count(*) FROM {FLOATS} r(id, x) WHERE r.x >= o.x) AS n, EXISTS (SELECT 1 FROM {FLOATS} r(id, x) WHERE r.x = o.x ORDER BY r.id LIMIT 1 OFFSET 1) AS f FROM {FLOATS} o(id, x) ORDER BY ALL")

@@ -8,6 +8,8 @@ import numpy as np
 from .core import Script
 
 con = duckdb.connect()
+# One thread adds floats in one order.
+con.execute("SET threads = 1")
 VIEWS = [
     "CREATE VIEW t AS SELECT * FROM (VALUES (1, 5.0::double, 10, 'a', true), (2, 3.0::double, NULL, 'b', true), (3, 1.0::double, 30, NULL, NULL), (4, 9.0::double, 40, 'a', false), (5, NULL, NULL, 'c', true), (6, 1.0::double, 60, 'b', true), (7, 7.0::double, 60, 'b', true)) v(i, x, v, s, b)",
 ]
@@ -246,3 +248,21 @@ for frame in ("ROWS 7 PRECEDING", "ROWS UNBOUNDED PRECEDING", "RANGE BETWEEN 30 
     same(f"SELECT sum(a) AS a, sum(b) AS b, sum(c) AS c, sum(d) AS d, sum(e) AS e FROM (SELECT sum(i * 7919 % 1000) OVER w AS a, max(i * 7919 % 1000) OVER w AS b, median((i * 7919 % 1000)::double) OVER w AS c, quantile_cont((i * 7919 % 1000)::double, 0.9) OVER w AS d, sum((i % 100)::decimal(7, 2)) OVER w AS e FROM range(4000) r(i) WINDOW w AS (PARTITION BY i % 3 ORDER BY i {frame})) q")
 same("SELECT i, min(x) OVER w AS a, max(x) OVER w AS b, median(x) OVER w AS c, sum(x) OVER w AS d FROM (VALUES (1, 1.0::double), (2, 'nan'::double), (3, 2.0), (4, 'inf'::double), (5, NULL), (6, 3.0)) n(i, x) WINDOW w AS (ORDER BY i ROWS 1 PRECEDING) ORDER BY i")
 same("SELECT i, count(*) OVER (ORDER BY u RANGE BETWEEN 3 PRECEDING AND CURRENT ROW) AS a, count(*) OVER (ORDER BY u DESC RANGE BETWEEN CURRENT ROW AND 3 FOLLOWING) AS b FROM (SELECT i, i::uint16 AS u FROM range(6) r(i)) q ORDER BY i", "SELECT i, count(*) OVER (ORDER BY i RANGE BETWEEN 3 PRECEDING AND CURRENT ROW) AS a, count(*) OVER (ORDER BY i DESC RANGE BETWEEN CURRENT ROW AND 3 FOLLOWING) AS b FROM range(6) r(i) ORDER BY i")
+
+f.note("Months that end on different days, unsigned keys, and zeros.")
+ENDS = "(VALUES (1, TIMESTAMP '2023-02-28 02:00:00'), (2, TIMESTAMP '2023-02-28 04:00:00'), (3, TIMESTAMP '2023-03-29 05:00:00'), (4, TIMESTAMP '2023-03-30 03:00:00'), (5, TIMESTAMP '2023-03-31 01:00:00'), (6, TIMESTAMP '2023-03-31 06:00:00')) m(i, t)"
+for frame in ("INTERVAL '1 month' PRECEDING AND CURRENT ROW", "UNBOUNDED PRECEDING AND INTERVAL '1 month' PRECEDING", "INTERVAL '1 month' PRECEDING AND INTERVAL '50 hours' PRECEDING"):
+    window = f"WINDOW w AS (ORDER BY t RANGE BETWEEN {frame}) ORDER BY i"
+    same(f"SELECT i, count(*) OVER w AS a, sum(i) OVER w AS b, sum(x) OVER w AS c, min(i) OVER w AS d, max(x) OVER w AS e, median(x) OVER w AS f FROM (SELECT *, i::double AS x FROM {ENDS}) q {window}")
+for keyed in ("u RANGE BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING", "u RANGE BETWEEN 3 PRECEDING AND 1 PRECEDING", "u DESC RANGE BETWEEN 2 FOLLOWING AND 3 FOLLOWING"):
+    sql = f"SELECT i, count(*) OVER w AS a, sum(i) OVER w AS b FROM (SELECT i, i::uint16 AS u FROM range(6) r(i)) q WINDOW w AS (ORDER BY {keyed}) ORDER BY i"
+    same(sql, sql.replace("uint16", "bigint"))
+# An extreme value has no sign if it is zero, whatever the frame.
+f.rows("SELECT i, (max(x) OVER w)::text AS a, (min(x) OVER w)::text AS b FROM (VALUES (1, -0.0::double), (2, -0.0::double), (3, 0.0::double)) z(i, x) WINDOW w AS (ORDER BY i ROWS 1 PRECEDING EXCLUDE CURRENT ROW) ORDER BY i", [(1, None, None), (2, "0.0", "0.0"), (3, "0.0", "0.0")])
+
+f.note("Where frames with EXCLUDE and orders of arguments may stand.")
+same(f"SELECT i, nth_value(v, NULL) OVER (ORDER BY i ROWS 2 PRECEDING EXCLUDE CURRENT ROW) AS a, nth_value(v, 0) OVER (ORDER BY i ROWS 2 PRECEDING EXCLUDE TIES) AS b FROM {PEERS} ORDER BY i")
+same(f"SELECT i FROM {PEERS} QUALIFY sum(v) OVER (ORDER BY i ROWS 1 PRECEDING EXCLUDE CURRENT ROW) > 5 ORDER BY i")
+same(f"SELECT i FROM {PEERS} ORDER BY sum(v) OVER (ORDER BY i ROWS 1 PRECEDING EXCLUDE CURRENT ROW) DESC NULLS LAST, i")
+same(f"SELECT k, sum(sum(v)) OVER (ORDER BY k ROWS 1 PRECEDING EXCLUDE CURRENT ROW) AS a, string_agg(k::text, ',' ORDER BY sum(v) DESC, k) OVER () AS b FROM {PEERS} WHERE k > 0 GROUP BY k ORDER BY k")
+same(f"SELECT i, count(DISTINCT y) OVER w AS a, stddev(y) OVER w AS b, var_pop(y) OVER w AS c FROM (SELECT i, x - 1 AS y FROM {PEERS}) q WINDOW w AS (ORDER BY i ROWS 3 PRECEDING EXCLUDE CURRENT ROW) ORDER BY i")

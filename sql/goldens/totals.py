@@ -42,6 +42,15 @@ same(f"SELECT k, {SPREADS} FROM n GROUP BY k ORDER BY k")
 same("SELECT corr(x, y) AS a, covar_samp(x, y) AS b, covar_pop(x, y) AS c, regr_slope(x, y) AS d, regr_sxy(x, y) AS e, stddev(x) AS f, var_pop(x) AS g FROM n WHERE i < 0")
 same("SELECT covar_samp(x, y) AS b, covar_pop(x, y) AS c, regr_sxx(x, y) AS e, stddev(x) AS f, var_pop(x) AS g FROM n WHERE i = 1")
 same("SELECT covar_pop(x, y) FILTER (WHERE k = 1) AS a, regr_slope(y, x) FILTER (WHERE c > 1) AS b FROM n")
+same("SELECT i, covar_pop(CASE WHEN i = 1 THEN 'nan'::double ELSE x END, y) AS a FROM n WHERE i < 3 GROUP BY i ORDER BY i")
+for call in ["corr(DISTINCT x, y)", "regr_count(DISTINCT x, y)", "1 + covar_pop(DISTINCT x, y)"]:
+    f.error(f"SELECT {call} FROM n", "unsupported: DISTINCT in `corr`, `covar_…` and `regr_…` is not supported")
+same("SELECT corr(m, k) AS a FROM (SELECT DISTINCT m, k FROM n WHERE i < 20) q")
+f.note("Rows that are NaN or large leave a frame.")
+NAMES = ["corr", "covar_pop", "covar_samp", "regr_slope", "regr_intercept", "regr_r2", "regr_sxx", "regr_syy", "regr_sxy"]
+FRAMES = ", ".join(f"{name}(x, y) OVER w AS p{i}" for i, name in enumerate(NAMES))
+same(f"SELECT i, {', '.join(f'p{i}' for i in range(len(NAMES)))} FROM (SELECT i, {FRAMES} FROM (VALUES (1, 'nan'::double, 1.0::double), (2, 1e9, 2.5), (3, -1e9, 3.0), (4, 4.0, 5.0), (5, NULL, 2.0), (6, 2.0, 4.0), (7, 3.0, 5.5), (8, 3.5, 7.0), (9, 5.0, 7.25)) t(i, x, y) WINDOW w AS (ORDER BY i ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)) q WHERE i > 5 ORDER BY i")
+same("SELECT g, regr_r2(y, x) AS r FROM (VALUES (1, 2.0::double, 1.0::double), (1, 2.0, 3.0), (2, 1.0, 3.0), (2, 2.0, 3.0), (3, 1.0, 3.0), (4, 1.0, 2.0), (4, 2.0, 5.0), (4, 4.0, 6.0)) t(g, x, y) GROUP BY g ORDER BY g")
 same("SELECT i, covar_pop(x, y) OVER (ORDER BY i) AS a, var_pop(x) OVER (ORDER BY i) AS b, corr(x, y) OVER (PARTITION BY k) AS c FROM n WHERE i % 100 = 0 ORDER BY i")
 
 f.note("Many items.")

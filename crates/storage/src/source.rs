@@ -70,7 +70,7 @@ pub use store::{Client, Counters, Found, Reached, Stores, passing};
 pub use table_files::{TableFiles, table_files};
 pub use table_store::{Listing, TableStore};
 pub use unpacked::Packing;
-pub use versions::{Noted, Read, Versions};
+pub use versions::{Noted, Read, Versions, is_told};
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -2,19 +2,17 @@
 //! [`singular`](super::singular) has rewritten some before.
 //!
 //! ```text
-//! Filter: EXISTS (<subquery>)          Projection: o.i, o.j
-//!   Subquery:                            Filter: found IS NOT NULL
-//!     Limit: skip=1                        Left Join: o.i IS NOT DISTINCT FROM k
-//!       Filter: q.i = outer o.i              TableScan: o
-//!         TableScan: q             ⇒         Projection: k, true AS found
-//!   TableScan: o                               Aggregate: groupBy=[k]
-//!                                                Filter: number > 1
-//!                                                  Window: row_number() PARTITION BY k AS number
-//!                                                    Filter: q.i = k
-//!                                                      Cross Join
-//!                                                        Distinct: o.i AS k
-//!                                                          TableScan: o
-//!                                                        TableScan: q
+//! Projection: o.i, (<subquery>)        Projection: o.i, value
+//!   Subquery:                            Left Join: o.i IS NOT DISTINCT FROM k
+//!     Limit: skip=1, fetch=1               TableScan: o
+//!       Projection: q.j                    Projection: k, q.j AS value
+//!         Filter: q.i = outer o.i            Filter: number > 1 AND number <= 2
+//!           TableScan: q           ⇒           Window: row_number() PARTITION BY k AS number
+//!   TableScan: o                                 Filter: q.i = k
+//!                                                  Cross Join
+//!                                                    Distinct: o.i AS k
+//!                                                      TableScan: o
+//!                                                    TableScan: q
 //! ```
 //! The subquery runs for the rows outside all at once, each combination of the columns that it uses once: [`rows`] puts
 //! its operators over these. The answers are joined to the rows outside, where NULL equals NULL. This is the dependent

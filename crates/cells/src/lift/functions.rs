@@ -29,6 +29,7 @@ mod percentile;
 mod recomputed;
 mod root;
 mod scaled;
+mod select;
 mod shifted;
 mod slice;
 mod sliding;
@@ -114,6 +115,9 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     options.execution.listing_table_ignore_subdirectory = false;
     // The physical plan may declare a non-null column nullable (`b IS TRUE` over a left join): this check rejects it.
     options.execution.skip_physical_aggregate_schema_check = true;
+    // Else a split with many groups would pass on its later rows by themselves. Where that begins follows from the ends of
+    // batches, and sums of floats would have other bits.
+    options.execution.skip_partial_aggregation_probe_ratio_threshold = 1.0;
     // The reader leaves out row groups by their statistics, and operators above it leave out rows: where the reader leaves
     // out single rows, it takes two to three times as long for those that it keeps.
     options.execution.parquet.pushdown_filters = false;
@@ -147,7 +151,8 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
         }
     }
     ours.push(Bounded::new(Arc::new(split::function()), memory / 4).into());
-    ours.push(slice::function(memory / 4));
+    ours.extend(slice::functions(&state, memory / 4));
+    ours.extend(select::functions(memory / 4));
     ours.extend(super::operators::functions(memory / 4));
     ours.push(super::escape::function());
     ours.extend(elementwise::functions());
@@ -160,7 +165,7 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
         state.register_udf(Arc::new(udf)).map_err(error::plan)?;
     }
     aggregates(&mut state)?;
-    for udf in lists::functions(&state) {
+    for udf in lists::functions(&state, memory / 4) {
         state.register_udf(Arc::new(udf)).map_err(error::plan)?;
     }
     for name in ["lag", "lead"] {

@@ -1,7 +1,7 @@
-//! Rejects aggregates and functions with OVER in clauses that are computed before them, and sets of groups that are no
-//! item of GROUP BY.
+//! Rejects aggregates and functions with OVER in clauses that are computed before them, sets of groups that are no item of
+//! GROUP BY, and DISTINCT in statistics of pairs.
 //!
-//! DataFusion rejects aggregates in WHERE. It plans the others, which no operator can compute.
+//! DataFusion rejects aggregates in WHERE. It plans the others, which no operator can compute; it ignores that DISTINCT.
 
 use crate::walk::{Walk, WalkPlan};
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -13,7 +13,7 @@ use tessera_frontend::error::Error;
 /// Checks all nodes of a plan before types are coerced.
 ///
 /// # Errors
-/// `plan_error`, without a position.
+/// `plan_error` or `unsupported`, without a position.
 pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
     plan.each_of_all(|node| {
         let error = match has_misplaced_sets(node)? {
@@ -49,6 +49,16 @@ fn has_misplaced_sets(node: &LogicalPlan) -> Result<bool> {
 
 fn refused(node: &LogicalPlan) -> Option<Error> {
     match node {
+        LogicalPlan::Aggregate(groups) if groups.aggr_expr.iter().any(has_distinct_pairs) => {
+            Some(Error::Unsupported {
+                construct: "DISTINCT in `corr`, `covar_…` and `regr_…`".to_string(),
+                position: None,
+                hint: Some(
+                    "read them from a subquery: `SELECT corr(x, y) FROM (SELECT DISTINCT x, y FROM t)`"
+                        .to_string(),
+                ),
+            })
+        }
         LogicalPlan::Aggregate(groups) => {
             groups.group_expr.iter().find_map(Call::of).map(|call| match call {
                 Call::Aggregate => error(
@@ -87,6 +97,13 @@ fn refused(node: &LogicalPlan) -> Option<Error> {
         }
         _ => None,
     }
+}
+
+fn has_distinct_pairs(call: &Expr) -> bool {
+    let is_of_pairs =
+        |name: &str| name == "corr" || name.starts_with("covar_") || name.starts_with("regr_");
+    let is_one = |e: &Expr| matches!(e, Expr::AggregateFunction(f) if f.params.distinct && is_of_pairs(f.func.name()));
+    call.any(|e| Ok(is_one(e))).unwrap_or(false)
 }
 
 fn is_grouping(call: &Expr) -> bool {

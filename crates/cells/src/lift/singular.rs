@@ -13,6 +13,10 @@
 //!
 //! DataFusion makes joins of the others, with the groups of the rows inside: where no row matches, there is none. It
 //! knows for values alone that there is one. Its joins have no OFFSET. Runs on the analysed plan.
+//!
+//! [`dependent`](super::dependent) would rewrite these subqueries, too, but it computes the rows outside twice, and refuses
+//! those that may differ: below LIMIT, or with a sum of floats. DataFusion's join of a value, over a condition
+//! `column = outside`, computes them once.
 
 use std::sync::Arc;
 

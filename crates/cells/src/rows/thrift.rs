@@ -9,8 +9,7 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
-use tessera_storage::source::SourceError;
+use tessera_storage::source::{SourceError, is_told};
 pub(super) use tessera_storage::thrift::Compact;
 
 /// Bytes of the first read at a file's end: mostly the whole footer.
@@ -18,9 +17,6 @@ const TAIL_BYTES: u64 = 64 << 10;
 
 /// Upper bound on the versions of files that are remembered.
 const CHECKED_MAX: usize = 1 << 17;
-
-/// A file that changed so recently may change again with the same time stamp: clocks of file systems tick slowly.
-const SETTLED: Duration = Duration::from_secs(2);
 
 /// The versions of files that were found valid. Statements over the same files need not read the ends of all of them.
 #[derive(Default)]
@@ -55,12 +51,10 @@ impl Checked {
         Ok(())
     }
 
-    /// The file in its version; `None` if its storage reports none. Time and size alone may stay the same, as may the
-    /// time stamp, of which local files have their tag, of a file that changed just now. Weak tags promise no bytes.
+    /// The file in its version; `None` if its storage does not [tell](is_told) it.
     pub(crate) fn version(&self, meta: &ObjectMeta, shown: &str) -> Option<u64> {
-        let tag = meta.e_tag.as_deref().filter(|tag| !tag.starts_with("W/"))?;
-        let age = SystemTime::now().duration_since(meta.last_modified.into()).ok()?;
-        (age > SETTLED).then(|| self.hashes.hash_one((shown, tag, meta.size, meta.last_modified)))
+        let file = (shown, &meta.e_tag, meta.size, meta.last_modified);
+        is_told(meta).then(|| self.hashes.hash_one(file))
     }
 
     fn versions(&self) -> MutexGuard<'_, HashSet<u64>> {
@@ -128,6 +122,7 @@ mod tests {
     use super::*;
     use object_store::memory::InMemory;
     use object_store::path::Path;
+    use std::time::SystemTime;
 
     #[tokio::test]
     async fn a_version_is_checked_once() {

@@ -138,9 +138,11 @@ impl RowsState {
                 this.checked().parquet(&files, &meta, &shown).await?;
                 let end = DFParquetMetadata::new(&*store, &meta);
                 let end = end.with_metadata_size_hint(hint).with_file_metadata_cache(Some(cache));
-                // Whoever reads the schema reports what fails here.
-                drop(AssertUnwindSafe(end.fetch_metadata()).catch_unwind().await);
-                Ok(())
+                match AssertUnwindSafe(end.fetch_metadata()).catch_unwind().await {
+                    Ok(read) => read.map(drop),
+                    // Whoever reads the schema names the file.
+                    Err(_) => Ok(()),
+                }
             });
         }
         while let Some(ended) = tasks.join_next().await {

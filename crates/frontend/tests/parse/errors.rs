@@ -22,6 +22,7 @@ fn renderings() {
         "SELECT a[lat => ...] FROM x",
         "SELECT a[..] FROM x",
         "SELECT a ** 2 FROM x",
+        "SELECT a := 1 FROM x",
         "SELECT a +",
         "SELECT 1;\nSELECT 'é', x y z;\nSELECT 2",
         "SELECT *\nFROM (\n  SELECT a b c\n  FROM x\n) y",

@@ -27,7 +27,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
-use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, Region};
 use zarrs::array::{FillValue, data_type};
 
@@ -405,10 +404,22 @@ impl Chunked {
         Ok(Arc::new(pairs))
     }
 
-    /// Bytes of a decoded chunk, as it is stored or in the reader's type, whichever are more.
-    pub(crate) fn unit_bytes(&self, dtype: DType) -> u64 {
-        let cell = self.meta.raw.size().max(dtype.size() as u64);
-        self.meta.unit.iter().fold(cell, |n, &d| n.saturating_mul(d))
+    /// Bytes of a decoded chunk, as it is stored or in the reader's type, whichever are more. Those after the last cell of
+    /// the array do not count if they are not decoded. `is_part`: of a joined array, which may keep chunks whole.
+    pub(crate) fn unit_bytes(&self, reader: &ArrayReader, is_part: bool) -> u64 {
+        let cell = self.meta.raw.size().max(reader.source.dtype.size() as u64);
+        let (mut all, mut last) = (1u64, 0u64);
+        for (&unit, &len) in self.meta.unit.iter().zip(&reader.source.shape) {
+            all = all.saturating_mul(unit);
+            last = last.saturating_mul(unit).saturating_add(unit.min(len).saturating_sub(1));
+        }
+        // Chunks of remote files are fetched whole. Near the end, zstd decodes all of a chunk.
+        let is_short = reader.is_local()
+            && !is_part
+            && self.meta.is_in_memory_order()
+            && self.meta.codecs.is_from_begin()
+            && last < all - all / 8;
+        cell.saturating_mul(if is_short { last + 1 } else { all })
     }
 
     pub(crate) fn estimate(&self, reader: &ArrayReader, region: &Region) -> u64 {

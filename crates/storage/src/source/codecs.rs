@@ -60,6 +60,14 @@ impl Codecs {
         }
     }
 
+    /// True if the begin of a chunk is decoded without memory for the rest.
+    pub(crate) fn is_from_begin(&self) -> bool {
+        match self {
+            Codecs::Zarr(chain) => chain.is_from_begin(),
+            Codecs::File(filters) => filters.is_raw(),
+        }
+    }
+
     /// The codecs of a file's chunks, if they are no more than the order of bytes.
     pub(crate) fn order(&self) -> Option<&Filters> {
         match self {
@@ -221,6 +229,18 @@ impl Chain {
             && match &self.outer[..] {
                 [] => true,
                 [(codec, _)] => codec.as_any().is::<BloscCodec>(),
+                _ => false,
+            }
+    }
+
+    /// True if the begin of a chunk is decoded without memory for the rest. Blosc may have items that are larger than cells:
+    /// it decodes the whole chunk then.
+    fn is_from_begin(&self) -> bool {
+        self.plain
+            && self.tail.is_empty()
+            && match &self.outer[..] {
+                [] => true,
+                [(codec, _)] => codec.as_any().is::<ZstdCodec>(),
                 _ => false,
             }
     }

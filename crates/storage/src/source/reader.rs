@@ -243,11 +243,16 @@ impl ArrayReader {
     /// Bytes of the largest chunk that is decoded as a whole. It may be longer than the array. 0 if cells are read as they
     /// are wanted.
     pub fn unit_bytes(&self) -> u64 {
+        self.unit_bytes_of(false)
+    }
+
+    /// As [`ArrayReader::unit_bytes`]; `is_part`: of a joined array, which may keep chunks whole.
+    fn unit_bytes_of(&self, is_part: bool) -> u64 {
         match &self.layout {
             Layout::Chunked(_) if self.source.plain => 0,
-            Layout::Chunked(c) => c.unit_bytes(self.source.dtype),
+            Layout::Chunked(c) => c.unit_bytes(self, is_part),
             Layout::Flat(_) | Layout::Texts(_) => 0,
-            Layout::Joined(j) => j.readers().map(ArrayReader::unit_bytes).max().unwrap_or(0),
+            Layout::Joined(j) => j.readers().map(|r| r.unit_bytes_of(true)).max().unwrap_or(0),
         }
     }
 

@@ -21,8 +21,10 @@ use object_store::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Bytes of one read of a local file.
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -43,6 +45,8 @@ struct Inner {
     files: Listing,
     is_local: bool,
     versions: Arc<Versions>,
+    /// Differs from that of each other storage of tables.
+    number: u64,
     /// Checks each file.
     fence: Option<Arc<Fenced>>,
     lists: Mutex<BTreeMap<String, Arc<Vec<ObjectMeta>>>>,
@@ -95,6 +99,7 @@ impl TableStore {
             files,
             is_local,
             versions: versions.clone(),
+            number: RandomState::new().hash_one(root),
             fence,
             lists: Mutex::default(),
             found: Mutex::default(),
@@ -170,6 +175,20 @@ impl TableStore {
             true => Ok(()),
             false => Err(self.changed(&meta.location)),
         }
+    }
+
+    /// The description of a file with a time that tells its version, too. DataFusion keeps the ends of Parquet files from one
+    /// statement to the next by path, size and time: other versions, and files of other storages, may have the same.
+    fn stamped(&self, meta: &ObjectMeta) -> ObjectMeta {
+        let version = match versions::is_told(meta) {
+            true => versions::of_object(meta).0,
+            false => self.0.number,
+        };
+        let told = versions::of_text(&format!("{} {version}", self.object(&meta.location)));
+        let time = SystemTime::from(meta.last_modified).duration_since(UNIX_EPOCH);
+        let seconds = time.map_or(0, |time| time.as_secs());
+        let time = UNIX_EPOCH + Duration::new(seconds, (told % 1_000_000_000) as u32);
+        ObjectMeta { last_modified: time.into(), ..meta.clone() }
     }
 
     fn changed(&self, at: &Path) -> Error {
@@ -324,9 +343,10 @@ impl ObjectStore for TableStore {
 
     async fn get_opts(&self, at: &Path, options: GetOptions) -> Result<GetResult> {
         let (is_head, is_part) = (options.head, options.range.is_some());
-        let got = self.ask(at, options).await?;
+        let mut got = self.ask(at, options).await?;
         if is_head {
             self.find(&got.meta)?;
+            got.meta = self.stamped(&got.meta);
         }
         let payload = match got.payload {
             GetResultPayload::File(file, _) if self.0.is_local => {
@@ -388,6 +408,7 @@ impl ObjectStore for TableStore {
                 None => {
                     let all = this.listed(prefix.as_ref()).await?;
                     all.iter().try_for_each(|meta| this.find(meta))?;
+                    let all = all.iter().map(|meta| this.stamped(meta)).collect();
                     lock(&this.0.lists).entry(key).or_insert(Arc::new(all)).clone()
                 }
             };

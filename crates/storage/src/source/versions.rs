@@ -18,6 +18,7 @@ use std::fs::Metadata;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
 /// Upper bound on the noted objects of one statement: some 18 MB of them. This many just fit a table of 2^20 places.
 const OBJECTS_MAX: usize = (1 << 20) / 8 * 7;
@@ -25,6 +26,8 @@ const OBJECTS_MAX: usize = (1 << 20) / 8 * 7;
 const TAG_BYTES_MAX: usize = 16 << 20;
 /// Upper bound on the objects that a [`Read`] lists.
 const LISTED_MAX: usize = 512;
+/// A file that changed so recently may change again with the same time stamp: clocks of file systems tick slowly.
+const SETTLED: Duration = Duration::from_secs(2);
 /// Initial value of FNV-1a.
 const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 pub(crate) const ABSENT: u64 = 1;
@@ -246,6 +249,14 @@ pub(crate) fn of_object(meta: &ObjectMeta) -> (u64, Option<&str>) {
             (above_absent(mixed(mixed(meta.size) ^ nanos as u64)), None)
         }
     }
+}
+
+/// True if the etag of a file tells this version of it from all others. Weak etags promise no bytes, and a file that changed
+/// just now may change again with the same time, of which local files and some servers make the etag.
+pub fn is_told(meta: &ObjectMeta) -> bool {
+    let is_strong = meta.e_tag.as_deref().is_some_and(|tag| !tag.starts_with("W/"));
+    let age = SystemTime::now().duration_since(meta.last_modified.into());
+    is_strong && age.is_ok_and(|age| age > SETTLED)
 }
 
 /// A number by which an object differs from earlier and later ones of its key, even with the same contents if the

@@ -121,6 +121,13 @@ impl ScalarUDFImpl for Bounded {
     }
 
     fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let lists = match self.name() {
+            "array_has_all" | "array_has_any" => args.args.clone(),
+            _ => Vec::new(),
+        };
+        if lists.iter().any(is_always_null) {
+            return Ok(ColumnarValue::Scalar(ScalarValue::Boolean(None)));
+        }
         check_size(self.name(), &args.args, args.number_rows, self.limit)?;
         for arg in &mut args.args {
             if let Some(of) = taken_as(self.name(), &arg.data_type()) {
@@ -130,26 +137,24 @@ impl ScalarUDFImpl for Bounded {
         for field in &mut args.arg_fields {
             *field = taken(self.name(), field);
         }
-        let second = args.args.get(1).filter(|_| self.name() == "array_has_all").cloned();
         let result = self.inner.invoke_with_args(args)?;
-        match second {
-            Some(second) => null_with(result, &second),
-            None => Ok(result),
-        }
+        lists.iter().try_fold(result, null_with)
     }
 }
 
-/// The Boolean, and NULL where a list is: DataFusion's `array_has_all` (55.2) is true if its second list is NULL.
+fn is_always_null(of: &ColumnarValue) -> bool {
+    of.data_type().is_null() || matches!(of, ColumnarValue::Scalar(value) if value.is_null())
+}
+
+/// The Boolean, and NULL where a list is: DataFusion's `array_has_all` (55.2) is true if its second list is NULL, and
+/// `array_has_any` false if one list is NULL and the other an empty constant.
 fn null_with(found: ColumnarValue, list: &ColumnarValue) -> Result<ColumnarValue> {
-    Ok(match (found, list) {
-        (_, ColumnarValue::Scalar(list)) if list.is_null() => {
-            ColumnarValue::Scalar(ScalarValue::Boolean(None))
-        }
-        (ColumnarValue::Array(found), ColumnarValue::Array(list)) => {
-            ColumnarValue::Array(nullif(&found, &is_null(list)?)?)
-        }
-        (found, _) => found,
-    })
+    let ColumnarValue::Array(list) = list else { return Ok(found) };
+    if list.null_count() == 0 {
+        return Ok(found);
+    }
+    let found = found.into_array(list.len())?;
+    Ok(ColumnarValue::Array(nullif(&found, &is_null(list)?)?))
 }
 
 /// The type as which a function takes an argument; `None` for its own. Series of dates are timestamps, as in FROM: their

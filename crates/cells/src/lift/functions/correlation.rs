@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, UInt64Array};
 use arrow::datatypes::{DataType, Field, FieldRef, Float64Type, UInt64Type};
-use datafusion::common::{Result, internal_datafusion_err, internal_err};
+use datafusion::common::{Result, internal_datafusion_err, internal_err, not_impl_err};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::format_state_name;
 use datafusion::logical_expr::{
@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
 
 use super::inner::of_inner;
 use super::moments::{Blocks, Column, Summary};
+use super::sliding::{Frame, Partial};
 
 type Finish = fn(&Moments) -> Option<f64>;
 
@@ -25,15 +26,16 @@ pub(super) static STATISTICS: [(&str, Finish); 9] = [
     ("regr_slope", Moments::slope),
     ("regr_intercept", |m| Some((m.first_x + m.mean_x) - m.slope()? * (m.first_y + m.mean_y))),
     ("regr_r2", |m| {
-        let is_flat = m.square_x == 0.0;
-        if is_flat { None } else { Some(m.slope()? * (m.product / m.square_x)) }
+        let slope = m.slope()?;
+        // A line through equal values has no residue.
+        Some(if m.square_x == 0.0 { 1.0 } else { slope * (m.product / m.square_x) })
     }),
     ("regr_sxx", |m| (m.count > 0).then_some(m.square_y)),
     ("regr_syy", |m| (m.count > 0).then_some(m.square_x)),
     ("regr_sxy", |m| (m.count > 0).then_some(m.product)),
 ];
 
-/// DataFusion's function of one of these names, except for frames that slide.
+/// The function of one of these names, with the signature of DataFusion's.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Correlation {
     inner: Arc<AggregateUDF>,
@@ -44,8 +46,11 @@ impl Correlation {
         Self { inner }
     }
 
-    fn finish(&self) -> Result<Finish> {
+    fn finish(&self, args: &AccumulatorArgs) -> Result<Finish> {
         let name = self.inner.name();
+        if args.is_distinct {
+            return not_impl_err!("DISTINCT in `{name}`");
+        }
         let known = STATISTICS.iter().find(|(known, _)| *known == name);
         known.map(|(_, finish)| *finish).ok_or_else(|| {
             internal_datafusion_err!("`{name}` is not one of the statistics of pairs")
@@ -54,25 +59,17 @@ impl Correlation {
 }
 
 impl AggregateUDFImpl for Correlation {
-    of_inner!(
-        name,
-        documentation,
-        aliases,
-        signature,
-        coerce_types,
-        return_type,
-        create_sliding_accumulator
-    );
+    of_inner!(name, documentation, aliases, signature, coerce_types, return_type);
 
     fn state_fields(&self, args: StateFieldsArgs) -> Result<Vec<FieldRef>> {
         let field = |part, of| Arc::new(Field::new(format_state_name(args.name, part), of, true));
-        let floats = ["mean_x", "square_x", "mean_y", "square_y", "product"];
+        let floats = ["first_x", "mean_x", "square_x", "first_y", "mean_y", "square_y", "product"];
         let floats = floats.map(|part| field(part, DataType::Float64));
         Ok([field("count", DataType::UInt64)].into_iter().chain(floats).collect())
     }
 
-    fn accumulator(&self, _: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        let finish = self.finish()?;
+    fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let finish = self.finish(&args)?;
         Ok(Box::new(Blocks::<2, Moments>::new(move |all| finish(&all))))
     }
 
@@ -80,8 +77,16 @@ impl AggregateUDFImpl for Correlation {
         true
     }
 
-    fn create_groups_accumulator(&self, _: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
-        Ok(Box::new(Groups { moments: Vec::new(), finish: self.finish()? }))
+    fn create_groups_accumulator(
+        &self,
+        args: AccumulatorArgs,
+    ) -> Result<Box<dyn GroupsAccumulator>> {
+        Ok(Box::new(Groups { moments: Vec::new(), finish: self.finish(&args)? }))
+    }
+
+    fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
+        let finish = self.finish(&args)?;
+        Ok(Box::new(Frame::new(move |_, all: Moments| finish(&all))))
     }
 }
 
@@ -103,10 +108,19 @@ pub(super) struct Moments {
 
 impl Moments {
     fn one(x: f64, y: f64) -> Self {
-        // NaN and infinite values have no deviation.
+        // The deviations are 0; NaN and infinite values have none.
         let mean = |v: f64| if v.is_finite() { 0.0 } else { f64::NAN };
         let (mean_x, mean_y) = (mean(x), mean(y));
-        Moments { count: 1, first_x: x, first_y: y, mean_x, mean_y, ..Moments::default() }
+        Moments {
+            count: 1,
+            first_x: x,
+            first_y: y,
+            mean_x,
+            square_x: mean_x,
+            mean_y,
+            square_y: mean_y,
+            product: mean_x + mean_y,
+        }
     }
 
     /// Adds the pairs of another part of the group (Chan, Golub, LeVeque: Updating formulae and a pairwise algorithm for
@@ -148,6 +162,23 @@ impl Moments {
     }
 }
 
+impl Partial for Moments {
+    type Value = Moments;
+
+    fn of(pair: Moments) -> Self {
+        pair
+    }
+
+    fn with(mut self, other: Self) -> Self {
+        self.add(other);
+        self
+    }
+
+    fn values(columns: &[ArrayRef]) -> Result<Vec<Moments>> {
+        Ok(pairs(columns, None)?.flatten().collect())
+    }
+}
+
 impl Summary<2> for Moments {
     fn of_block([x, y]: [&[f64]; 2]) -> Self {
         let count = x.len() as u64;
@@ -166,9 +197,8 @@ impl Summary<2> for Moments {
         }
     }
 
-    fn merged(mut self, behind: Self) -> Self {
-        self.add(behind);
-        self
+    fn merged(self, behind: Self) -> Self {
+        self.with(behind)
     }
 
     fn state(all: &[Self]) -> Vec<ArrayRef> {
@@ -177,9 +207,11 @@ impl Summary<2> for Moments {
         };
         vec![
             Arc::new(UInt64Array::from_iter_values(all.iter().map(|m| m.count))),
-            floats(|m| m.first_x + m.mean_x),
+            floats(|m| m.first_x),
+            floats(|m| m.mean_x),
             floats(|m| m.square_x),
-            floats(|m| m.first_y + m.mean_y),
+            floats(|m| m.first_y),
+            floats(|m| m.mean_y),
             floats(|m| m.square_y),
             floats(|m| m.product),
         ]
@@ -192,7 +224,7 @@ impl Summary<2> for Moments {
         let count = count.as_primitive_opt::<UInt64Type>();
         let floats: Option<Vec<_>> =
             floats.iter().map(|column| column.as_primitive_opt::<Float64Type>()).collect();
-        let (Some(count), Some([mean_x, square_x, mean_y, square_y, product])) =
+        let (Some(count), Some([first_x, mean_x, square_x, first_y, mean_y, square_y, product])) =
             (count, floats.as_deref())
         else {
             return internal_err!(
@@ -202,10 +234,13 @@ impl Summary<2> for Moments {
         };
         let of = |row: usize| Moments {
             count: count.value(row),
+            first_x: first_x.value(row),
+            first_y: first_y.value(row),
+            mean_x: mean_x.value(row),
             square_x: square_x.value(row),
+            mean_y: mean_y.value(row),
             square_y: square_y.value(row),
             product: product.value(row),
-            ..Moments::one(mean_x.value(row), mean_y.value(row))
         };
         Ok((0..count.len()).map(of).collect())
     }
@@ -350,6 +385,18 @@ mod tests {
             let mut groups = of("corr");
             groups.update_batch(&pair, &[0, 0], None, 1).unwrap();
             assert_eq!(correlation(&mut groups)[0].is_some_and(f64::is_nan), want);
+        }
+        for name in ["covar_pop", "regr_syy", "regr_sxy"] {
+            let pair: [ArrayRef; 2] =
+                [f64::NAN, 1.0].map(|v| Arc::new(Float64Array::from(vec![v])) as ArrayRef);
+            let mut groups = of(name);
+            let finish = groups.finish;
+            groups.update_batch(&pair, &[0], None, 1).unwrap();
+            assert!(correlation(&mut groups)[0].unwrap().is_nan(), "{name}");
+            let mut all = Blocks::<2, Moments>::new(move |all| finish(&all));
+            all.update_batch(&pair).unwrap();
+            let ScalarValue::Float64(Some(got)) = all.evaluate().unwrap() else { panic!("{name}") };
+            assert!(got.is_nan(), "{name}: {got}");
         }
         let mut flat = of("corr");
         flat.update_batch(

@@ -106,6 +106,15 @@ fn call(expr: Expr) -> Result<Transformed<Expr>> {
     Ok(Transformed::yes(Expr::WindowFunction(call)))
 }
 
+/// The name of the function that a call computes, also over such a frame.
+pub(in crate::lift) fn name_of(function: &WindowFunctionDefinition) -> &str {
+    let framed = match function {
+        WindowFunctionDefinition::WindowUDF(window) => window.inner().downcast_ref::<FramedCall>(),
+        WindowFunctionDefinition::AggregateUDF(_) => None,
+    };
+    framed.map_or(function, |framed| &framed.function).name()
+}
+
 /// The rows that a frame does not have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Excluded {
@@ -219,11 +228,11 @@ impl WindowUDFImpl for FramedCall {
     }
 }
 
-/// The value of a constant that is an integer.
+/// The value of a constant that is an integer; 0, which is the place of no row, for NULL.
 fn number(expr: &Arc<dyn PhysicalExpr>) -> Option<i64> {
     let constant = expr.downcast_ref::<Literal>()?;
     match constant.value().cast_to(&DataType::Int64) {
-        Ok(ScalarValue::Int64(number)) => number,
+        Ok(ScalarValue::Int64(number)) => Some(number.unwrap_or(0)),
         _ => None,
     }
 }

@@ -72,14 +72,6 @@ macro_rules! of_inner {
             self.inner.create_groups_accumulator(args)
         }
     };
-    (@ create_sliding_accumulator) => {
-        fn create_sliding_accumulator(
-            &self,
-            args: ::datafusion::logical_expr::function::AccumulatorArgs,
-        ) -> ::datafusion::common::Result<Box<dyn ::datafusion::logical_expr::Accumulator>> {
-            self.inner.create_sliding_accumulator(args)
-        }
-    };
 }
 
 pub(super) use of_inner;

@@ -9,7 +9,7 @@ use arrow::array::{
 };
 use arrow::compute::{concat, take};
 use arrow::datatypes::{DataType, Field, FieldRef, Schema};
-use datafusion::common::{Result, ScalarValue, exec_err, internal_err, plan_err};
+use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err, internal_err, plan_err};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
@@ -20,6 +20,7 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::{GroupsAccumulatorAdapter, PhysicalExpr};
 
+use super::bounded::too_large;
 use super::inner::{hashed_by, scalar};
 use super::recomputed::Kept;
 use crate::lift::error::spoken;
@@ -54,11 +55,11 @@ const UNIQUE: &str = "list_unique";
 /// Upper bound on the elements that an aggregate takes at a time.
 const CHUNK: usize = 8192;
 
-/// The functions over the aggregates of a session.
-pub(super) fn functions(state: &SessionState) -> Vec<ScalarUDF> {
+/// The functions over the aggregates of a session; the texts that they join have at most `limit` bytes for a batch.
+pub(super) fn functions(state: &SessionState, limit: u64) -> Vec<ScalarUDF> {
     let function = |(name, aggregate): (&'static str, &str)| {
         let aggregate = Arc::clone(state.aggregate_functions().get(aggregate)?);
-        Some(ScalarUDF::from(OfElements::new(name, aggregate)))
+        Some(ScalarUDF::from(OfElements::new(name, aggregate, limit)))
     };
     FUNCTIONS.into_iter().filter_map(function).collect()
 }
@@ -67,6 +68,7 @@ pub(super) fn functions(state: &SessionState) -> Vec<ScalarUDF> {
 struct OfElements {
     name: &'static str,
     aggregate: Arc<AggregateUDF>,
+    limit: u64,
     signature: Signature,
     documentation: Documentation,
 }
@@ -74,7 +76,7 @@ struct OfElements {
 hashed_by!(OfElements, function => function.name);
 
 impl OfElements {
-    fn new(name: &'static str, aggregate: Arc<AggregateUDF>) -> Self {
+    fn new(name: &'static str, aggregate: Arc<AggregateUDF>, limit: u64) -> Self {
         let arguments = match name {
             "list_quantile_cont" | "list_quantile_disc" => "list, part",
             "list_string_agg" => "list[, separator]",
@@ -87,7 +89,7 @@ impl OfElements {
         };
         let documentation = super::documented(&format!("{name}({arguments})"), &about);
         let signature = Signature::user_defined(Volatility::Immutable);
-        Self { name, aggregate, signature, documentation }
+        Self { name, aggregate, limit, signature, documentation }
     }
 
     /// The second argument of the aggregate, if the call has none.
@@ -148,6 +150,19 @@ impl OfElements {
         let (aggregate, kept) = (Arc::clone(&self.aggregate), Kept::new(&args));
         let each = move || aggregate.accumulator(kept.args());
         Ok(Box::new(GroupsAccumulatorAdapter::new(each)))
+    }
+
+    /// Refuses a separator that is too long for the number of elements.
+    fn check(&self, lists: &ListArray, constants: &[ScalarValue]) -> Result<()> {
+        let offsets = lists.offsets();
+        let elements = f64::from(offsets[lists.len()]) - f64::from(offsets[0]);
+        let separator = constants.first().and_then(ScalarValue::try_as_str).flatten();
+        let bytes = elements * separator.map_or(0, str::len) as f64;
+        if bytes <= self.limit as f64 {
+            return Ok(());
+        }
+        let error = too_large(self.name, bytes, lists.len(), self.limit);
+        Err(DataFusionError::External(Box::new(error)))
     }
 
     /// The aggregate of each list.
@@ -282,6 +297,7 @@ impl ScalarUDFImpl for OfElements {
         if rest.is_empty() {
             constants.extend(self.implied());
         }
+        self.check(lists, &constants)?;
         super::columnar(self.of_lists(lists, &fields, &constants)?, is_scalar)
     }
 

@@ -1,4 +1,5 @@
-//! Sums, means and variances of floats over moving frames, without subtraction. Means of Booleans, and of times.
+//! Sums, means, variances and statistics of pairs of floats over moving frames, without subtraction. Means of Booleans, and
+//! of times.
 //!
 //! DataFusion's accumulators subtract a value that leaves the frame from a running sum: after a NaN or an infinity
 //! has left, the sum stays NaN, and a large value leaves its rounding error behind. Here the frame is two stacks:
@@ -6,7 +7,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, UInt64Array};
+use arrow::array::{ArrayRef, AsArray, Float64Array, UInt64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, FieldRef, Float64Type, UInt64Type};
 use datafusion::common::types::logical_float64;
@@ -24,14 +25,28 @@ use super::recomputed;
 use super::temporal::{self, is_temporal, with_times};
 
 /// A partial aggregate of some values of a frame.
-trait Partial: Copy + Default + std::fmt::Debug + Send + Sync {
+pub(super) trait Partial: Copy + Default + std::fmt::Debug + Send + Sync + 'static {
+    type Value: Copy + Send + Sync;
+
     /// The aggregate of one value.
-    fn of(value: f64) -> Self;
+    fn of(value: Self::Value) -> Self;
+
     /// The aggregate of both parts.
     fn with(self, other: Self) -> Self;
+
+    /// The values of rows without NULL.
+    fn values(columns: &[ArrayRef]) -> Result<Vec<Self::Value>>;
+}
+
+fn floats(columns: &[ArrayRef]) -> Result<Vec<f64>> {
+    let Some(values) = columns.first() else { return internal_err!("a frame of nothing") };
+    let values = cast(values, &DataType::Float64)?;
+    Ok(values.as_primitive::<Float64Type>().iter().flatten().collect())
 }
 
 impl Partial for f64 {
+    type Value = f64;
+
     fn of(value: f64) -> Self {
         value
     }
@@ -39,29 +54,33 @@ impl Partial for f64 {
     fn with(self, other: Self) -> Self {
         self + other
     }
+
+    fn values(columns: &[ArrayRef]) -> Result<Vec<f64>> {
+        floats(columns)
+    }
 }
 
 /// Computes the result from the number of values and their aggregate.
 type Finish<P> = Box<dyn Fn(usize, P) -> Option<f64> + Send + Sync>;
 
-/// An aggregate of a frame of floats.
-struct Frame<P> {
+/// An aggregate of a frame.
+pub(super) struct Frame<P: Partial> {
     finish: Finish<P>,
     /// Pushed values, and the aggregate of all of them.
-    came: Vec<f64>,
+    came: Vec<P::Value>,
     part: P,
     /// The aggregates of the suffixes of older values; the last is that of all of them.
     old: Vec<P>,
 }
 
 impl<P: Partial> Frame<P> {
-    fn new(finish: impl Fn(usize, P) -> Option<f64> + Send + Sync + 'static) -> Self {
+    pub(super) fn new(finish: impl Fn(usize, P) -> Option<f64> + Send + Sync + 'static) -> Self {
         Self { finish: Box::new(finish), came: Vec::new(), part: P::default(), old: Vec::new() }
     }
 }
 
 impl<P: Partial> Frame<P> {
-    fn push(&mut self, value: f64) {
+    fn push(&mut self, value: P::Value) {
         self.came.push(value);
         self.part = self.part.with(P::of(value));
     }
@@ -117,19 +136,16 @@ impl<P: Partial> std::fmt::Debug for Frame<P> {
     }
 }
 
-impl<P: Partial + 'static> Accumulator for Frame<P> {
+impl<P: Partial> Accumulator for Frame<P> {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let Some(values) = values.first() else { return internal_err!("a frame of nothing") };
-        let values = cast(values, &DataType::Float64)?;
-        for v in values.as_primitive::<Float64Type>().iter().flatten() {
-            self.push(v);
+        for value in P::values(values)? {
+            self.push(value);
         }
         Ok(())
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let Some(values) = values.first() else { return internal_err!("a frame of nothing") };
-        for _ in 0..values.len() - values.null_count() {
+        for _ in P::values(values)? {
             if !self.pop() {
                 return internal_err!("more values leave a frame than came");
             }
@@ -147,7 +163,9 @@ impl<P: Partial + 'static> Accumulator for Frame<P> {
     }
 
     fn size(&self) -> usize {
-        size_of_val(self) + 8 * self.came.capacity() + size_of::<P>() * self.old.capacity()
+        size_of_val(self)
+            + size_of::<P::Value>() * self.came.capacity()
+            + size_of::<P>() * self.old.capacity()
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
@@ -236,19 +254,23 @@ impl AggregateUDFImpl for Mean {
     }
 }
 
-/// Count, mean and sum of squared deviations of some values.
+/// Count, mean and sum of squared deviations of some values. The mean is counted from the first value, so that rounding is
+/// in proportion to the spread of the values and not to their distance from zero.
 #[derive(Debug, Clone, Copy, Default)]
 struct Moments {
     count: f64,
+    first: f64,
     mean: f64,
     squares: f64,
 }
 
 impl Partial for Moments {
+    type Value = f64;
+
     fn of(value: f64) -> Self {
         // The deviation of an infinity is NaN.
         let squares = if value.is_finite() { 0.0 } else { f64::NAN };
-        Moments { count: 1.0, mean: value, squares }
+        Moments { count: 1.0, first: value, mean: 0.0, squares }
     }
 
     /// Combines both parts.
@@ -263,22 +285,27 @@ impl Partial for Moments {
             return self;
         }
         let count = self.count + other.count;
-        let delta = other.mean - self.mean;
+        let delta = (other.first - self.first) + (other.mean - self.mean);
         Moments {
             count,
+            first: self.first,
             mean: self.mean + delta * (other.count / count),
             squares: self.squares
                 + other.squares
                 + delta * delta * (self.count * other.count / count),
         }
     }
+
+    fn values(columns: &[ArrayRef]) -> Result<Vec<f64>> {
+        floats(columns)
+    }
 }
 
 impl Summary<1> for Moments {
     fn of_block([values]: [&[f64]; 1]) -> Self {
         let column = Column::of(values);
-        let (count, mean) = (values.len() as f64, column.first + column.mean);
-        Moments { count, mean, squares: column.product(&column) }
+        let (count, squares) = (values.len() as f64, column.product(&column));
+        Moments { count, first: column.first, mean: column.mean, squares }
     }
 
     fn merged(self, behind: Self) -> Self {
@@ -291,7 +318,7 @@ impl Summary<1> for Moments {
             Arc::new(Float64Array::from_iter_values(all.iter().map(of)))
         };
         let counts = UInt64Array::from_iter_values(all.iter().map(|all| all.count as u64));
-        vec![Arc::new(counts), floats(|all| all.mean), floats(|all| all.squares)]
+        vec![Arc::new(counts), floats(|all| all.first + all.mean), floats(|all| all.squares)]
     }
 
     fn of_state(columns: &[ArrayRef]) -> Result<Vec<Self>> {
@@ -307,7 +334,8 @@ impl Summary<1> for Moments {
         };
         let of = |row: usize| Moments {
             count: counts.value(row) as f64,
-            mean: means.value(row),
+            first: means.value(row),
+            mean: 0.0,
             squares: squares.value(row),
         };
         Ok((0..counts.len()).map(of).collect())
@@ -374,5 +402,23 @@ impl AggregateUDFImpl for Spread {
 
     fn reverse_expr(&self) -> ReversedUDAF {
         ReversedUDAF::Identical
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `numpy.var` of numbers whose sums are exact, wherever they lie.
+    #[test]
+    fn variances_far_from_zero_keep_their_digits() {
+        for offset in [0.0, 1_073_741_824.0] {
+            let values = (0..100_000).map(|i| f64::from(i * 7919 % 1009) / 1024.0 + offset);
+            let values: ArrayRef = Arc::new(Float64Array::from_iter_values(values));
+            let mut all = Blocks::<1, Moments>::new(|all: Moments| Some(all.squares / all.count));
+            all.update_batch(&[values]).unwrap();
+            let ScalarValue::Float64(Some(got)) = all.evaluate().unwrap() else { panic!() };
+            assert!((got - 0.08091077168679771).abs() < 1e-15, "{offset}: {got}");
+        }
     }
 }

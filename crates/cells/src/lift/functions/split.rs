@@ -13,6 +13,7 @@ use datafusion::logical_expr::{
 };
 
 use super::inner::scalar;
+use super::slice::is_text;
 
 const NAME: &str = "string_split";
 
@@ -43,12 +44,8 @@ impl ScalarUDFImpl for Split {
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        let is_text = |of: &DataType| match of {
-            DataType::Dictionary(_, values) => values.is_string(),
-            of => of.is_string() || of.is_null(),
-        };
         match types {
-            [text, separator] if is_text(text) && is_text(separator) => {
+            [_, _] if types.iter().all(|of| is_text(of) || of.is_null()) => {
                 Ok(vec![DataType::Utf8, DataType::Utf8])
             }
             _ => plan_err!("`{NAME}` takes a text and its separator"),

@@ -39,6 +39,7 @@ const SAFE: [&str; 73] = [
     "isnan",
     "iszero",
     "least",
+    "len",
     "ln",
     "log10",
     "log2",

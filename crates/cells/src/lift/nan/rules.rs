@@ -11,6 +11,7 @@ use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, Operator, ScalarUDF, ScalarUDFImpl, SortExpr,
 };
 
+use super::super::functions::excluding;
 use super::super::negated;
 use super::intervals::{self, Length};
 use super::member;
@@ -458,7 +459,7 @@ pub(super) fn is_extreme(call: &Expr) -> bool {
 fn name_of_call(call: &Expr) -> Option<&str> {
     match super::super::casts::bare(call) {
         Expr::AggregateFunction(call) => Some(call.func.name()),
-        Expr::WindowFunction(call) => Some(call.fun.name()),
+        Expr::WindowFunction(call) => Some(excluding::name_of(&call.fun)),
         _ => None,
     }
 }

@@ -326,3 +326,21 @@ async fn the_largest_parts_over_one_column_are_found() {
         assert!(rows == want && !want.is_empty(), "{sql}");
     }
 }
+
+/// A branch reads the rows of its own condition.
+#[tokio::test]
+async fn values_of_other_rows_do_not_fail() {
+    let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
+    let numbers: Int64Array = (0..2000_i64).map(Some).collect();
+    let texts: StringArray = (0..2000).map(|i| Some(if i % 3 == 0 { "7" } else { "x" })).collect();
+    let columns: [(&str, ArrayRef); 2] = [("a", Arc::new(numbers)), ("s", Arc::new(texts))];
+    context.register_batch("x", RecordBatch::try_from_iter(columns).unwrap()).unwrap();
+    for condition in ["a % 3 = 0", "s = '7'"] {
+        let sql = format!("SELECT sum(CASE WHEN {condition} THEN s::bigint ELSE 0 END) FROM x");
+        let plan = context.sql(&sql).await.unwrap().create_physical_plan().await.unwrap();
+        let plan = PerValueRule.optimize(plan, &ConfigOptions::default()).unwrap();
+        assert_eq!(parts(&plan).len(), 1, "{sql}");
+        let rows = datafusion::physical_plan::collect(plan, context.task_ctx()).await.unwrap();
+        assert_eq!(rows[0].column(0).as_primitive::<Int64Type>().values(), &[7 * 667], "{sql}");
+    }
+}

@@ -169,6 +169,9 @@ impl Table {
 
     /// The states of all groups. The table is empty then.
     fn take(&mut self) -> Result<RecordBatch> {
+        if self.keys.len() == 0 {
+            return Ok(RecordBatch::new_empty(self.aggregate.schema()));
+        }
         let mut columns = self.keys.take()?;
         for call in &mut self.calls {
             columns.extend(call.states.state(EmitTo::All)?);
@@ -178,3 +181,6 @@ impl Table {
         Ok(RecordBatch::try_new(self.aggregate.schema(), columns)?)
     }
 }
+
+#[cfg(test)]
+mod tests;

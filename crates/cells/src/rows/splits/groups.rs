@@ -105,7 +105,10 @@ pub(super) fn partial_then_final(
 }
 
 /// The aggregate over its input, computed for each partition.
-fn partial(aggregate: &AggregateExec, input: Arc<dyn ExecutionPlan>) -> Result<AggregateExec> {
+pub(super) fn partial(
+    aggregate: &AggregateExec,
+    input: Arc<dyn ExecutionPlan>,
+) -> Result<AggregateExec> {
     AggregateExec::try_new(
         AggregateMode::Partial,
         aggregate.group_expr().clone(),
@@ -117,7 +120,7 @@ fn partial(aggregate: &AggregateExec, input: Arc<dyn ExecutionPlan>) -> Result<A
 }
 
 /// The aggregate, merged from what `partial` computes for each partition, here or elsewhere, in their order.
-fn final_over(
+pub(super) fn final_over(
     partial: &AggregateExec,
     computed: Arc<dyn ExecutionPlan>,
 ) -> Result<Arc<dyn ExecutionPlan>> {

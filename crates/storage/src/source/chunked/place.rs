@@ -214,7 +214,9 @@ impl Chunked {
             return reader.store.check_same(local);
         }
         UNIT.with_borrow_mut(|kept| {
-            let room = at_least(kept, all as usize);
+            // Memory for all of a chunk that ends beyond the array would be more than what is reserved.
+            let end = self.wanted(goal).map(|w| w.end).max().unwrap_or(0);
+            let room = at_least(kept, end);
             let mut wanted = self.wanted(goal);
             let done = wanted
                 .try_for_each(|w| read(w.clone(), &mut room[w]))
@@ -418,7 +420,8 @@ impl Chunked {
             return Ok(true);
         }
         UNIT.with_borrow_mut(|kept| {
-            let room = at_least(kept, all);
+            let end = self.wanted(goal).map(|w| w.end).max().unwrap_or(0);
+            let room = at_least(kept, end);
             let mut decoded = true;
             for wanted in self.wanted(goal) {
                 decoded &= decode(wanted.clone(), &mut room[wanted])?;
@@ -427,10 +430,10 @@ impl Chunked {
                 }
             }
             if !decoded {
-                decoded = decode(0..all, room)?;
+                decoded = decode(0..all, at_least(kept, all))?;
             }
             if decoded {
-                self.copy(reader, room, goal);
+                self.copy(reader, kept, goal);
             }
             forget_large(kept);
             Ok(decoded)

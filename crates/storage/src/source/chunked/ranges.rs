@@ -2,13 +2,16 @@
 //!
 //! ```text
 //!   parts     ##   ### #         ##        #        neighbours are one request if the gap costs less than another one;
-//!   requests  [########]         []        []       where gaps are most of it, requests are bounded and made in turns
+//!   requests  [########]         []        []       where gaps are most of it, requests are shorter and made in turns
 //! ```
 
 use std::ops::Range;
 
 /// Largest gap between two parts of an object that is read with them instead of splitting the request.
 pub(super) const GAP_BYTES_MAX: u64 = 64 << 10;
+
+/// Upper bound on a request for several parts: a longer one may exceed the time of a request, and several are faster.
+pub(super) const MERGED_BYTES_MAX: u64 = 64 << 20;
 
 /// Upper bound on a request whose gaps are copied out, unless a part is longer.
 pub(super) const SPARSE_BYTES_MAX: u64 = 4 << 20;
@@ -32,7 +35,7 @@ impl Requests {
     pub(super) fn of<'a>(parts: impl Iterator<Item = &'a Range<u64>> + Clone) -> Requests {
         let length = |r: &Range<u64>| r.end - r.start;
         let wanted: u64 = parts.clone().map(length).sum();
-        let ranges = merged(parts.clone(), u64::MAX);
+        let ranges = merged(parts.clone(), MERGED_BYTES_MAX);
         let read: u64 = ranges.iter().map(length).sum();
         match is_sparse(wanted, read.saturating_sub(wanted)) {
             true => Requests { ranges: merged(parts, SPARSE_BYTES_MAX), is_sparse: true },
@@ -93,6 +96,19 @@ mod tests {
         assert_eq!(of.turns(), [&of.ranges[..]]);
         let none = Requests::of([].iter());
         assert!(none.ranges.is_empty() && none.turns().is_empty());
+    }
+
+    #[test]
+    fn requests_for_many_parts_are_bounded() {
+        const PART: u64 = 24 << 20;
+        let parts: Vec<Range<u64>> = (0..5).map(|i| i * PART..(i + 1) * PART).collect();
+        let of = Requests::of(parts.iter());
+        assert_eq!(of.ranges, [0..2 * PART, 2 * PART..4 * PART, 4 * PART..5 * PART]);
+        // A part within another one, and one that begins before the last one ends.
+        let long = 0..MERGED_BYTES_MAX + 1;
+        let of = Requests::of([long.clone(), 10..20, 30..MERGED_BYTES_MAX + 40].iter());
+        assert_eq!(of.ranges, [long, 30..MERGED_BYTES_MAX + 40]);
+        assert!(!of.is_sparse);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 
 use super::Chunked;
 use super::place::lines::TOGETHER_BYTES;
-use super::ranges::{GAP_BYTES_MAX, SPARSE_BYTES_MAX, is_sparse};
+use super::ranges::{GAP_BYTES_MAX, MERGED_BYTES_MAX, SPARSE_BYTES_MAX, is_sparse};
 use crate::source::meta::Shard;
 use crate::source::store::Store;
 use tessera_planner::catalog::{Reads, SourceRef};
@@ -82,7 +82,7 @@ impl Chunked {
             false if is_sparse(run.saturating_mul(bytes), run.saturating_mul(gap)) => {
                 (SPARSE_BYTES_MAX, GAP_BYTES_MAX)
             }
-            false => (u64::MAX, GAP_BYTES_MAX),
+            false => (MERGED_BYTES_MAX, GAP_BYTES_MAX),
         };
         if gap > gap_max {
             return None;

@@ -189,3 +189,27 @@ fn a_local_file_that_changes_while_it_is_read_is_noticed() {
         is_changed(run(stream.try_collect::<Vec<_>>()), "a.csv");
     }
 }
+
+#[test]
+fn the_time_of_a_file_tells_its_version() {
+    let [local, memory] = places();
+    let time = |place: &TestStore, key: &Key| {
+        run(place.seen(&Versions::new(false)).head(key)).unwrap().last_modified
+    };
+    local.put("a.parquet", b"1", 5);
+    let key = local.key("a.parquet");
+    let first = time(&local, &key);
+    assert_eq!((time(&local, &key), first.timestamp()), (first, 5));
+    // Another file of the same path, size and time.
+    local.put("b.parquet", b"2", 5);
+    let directory = local.directory.as_ref().unwrap().path();
+    fs::rename(directory.join("b.parquet"), directory.join("a.parquet")).unwrap();
+    assert_ne!(time(&local, &key), first);
+    // One that changed just now may change again; a statement reads one version.
+    memory.put("a.parquet", b"1", 5);
+    let key = memory.key("a.parquet");
+    assert_ne!(time(&memory, &key), time(&memory, &key));
+    let seen = memory.seen(&Versions::new(false));
+    let listed = run(seen.list(None).try_collect::<Vec<_>>()).unwrap();
+    assert_eq!(listed[0].last_modified, run(seen.head(&key)).unwrap().last_modified);
+}

@@ -95,3 +95,42 @@ fn raw_chunks_are_read_no_further_than_is_wanted() {
     read(&opened.readers[0], &region).unwrap();
     assert_eq!(stores.counters().snapshot().1 - before, 7 * 4);
 }
+
+#[test]
+fn chunks_that_end_far_beyond_the_array_are_decoded_to_its_last_cell() {
+    const LONG: usize = 1 << 18;
+    let zstd = r#"{"id":"zstd","level":1}"#;
+    let gzip = r#"{"id":"gzip","level":1}"#;
+    // Bytes up to the last cell of 10 in one row, and in two; of the whole chunk for other codecs, and near its end.
+    for (codec, shape, unit, bytes) in [
+        (zstd, [1, 10], [1, LONG], 40),
+        (zstd, [2, 10], [4, LONG], (LONG + 10) * 4),
+        (zstd, [1, LONG - 1], [1, LONG], LONG * 4),
+        (gzip, [1, 10], [1, LONG], LONG * 4),
+        ("null", [1, 10], [1, LONG], 0),
+    ] {
+        let cells: Vec<u8> =
+            (0..unit[0] * unit[1]).flat_map(|i| (i as f32).to_le_bytes()).collect();
+        let packed = match codec {
+            c if c == zstd => zstd::bulk::compress(&cells, 1).unwrap(),
+            c if c == gzip => {
+                let mut to = flate2::write::GzEncoder::new(vec![], flate2::Compression::fast());
+                std::io::Write::write_all(&mut to, &cells).unwrap();
+                to.finish().unwrap()
+            }
+            _ => cells,
+        };
+        let directory = tempfile::tempdir().unwrap();
+        let document = format!(
+            r#"{{"zarr_format":2,"shape":{shape:?},"chunks":{unit:?},"dtype":"<f4","compressor":{codec},"filters":null,"fill_value":0,"order":"C"}}"#
+        );
+        std::fs::write(directory.path().join(".zarray"), document).unwrap();
+        std::fs::write(directory.path().join("0.0"), packed).unwrap();
+        let opened = open_local(directory.path().to_str().unwrap()).unwrap();
+        let reader = &opened.readers[0];
+        assert_eq!(reader.unit_bytes(), bytes as u64, "{codec} {shape:?}");
+        let read = read(reader, &Region::whole(&shape.map(|n| n as u64))).unwrap();
+        let want = (0..shape[0]).flat_map(|y| (0..shape[1]).map(move |x| (y * LONG + x) as f32));
+        assert!(read == want.flat_map(f32::to_ne_bytes).collect::<Vec<u8>>(), "{codec} {shape:?}");
+    }
+}

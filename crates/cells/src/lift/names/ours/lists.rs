@@ -13,17 +13,20 @@
 //! | `generate_subscripts(l, 1)` | `unnest(generate_series(1, array_length(l)))` |
 //! | `struct_pack(a => 1)`, `struct_pack(a := 1)` | `named_struct('a', 1)` |
 //! | `map_contains(m, k)` | `array_has(map_keys(m), k)` |
+//! | `map_extract(m, k)` | `array_slice(map_extract(m, k), 1, 1)`, or `…, 1, 0)` if `m` has no such key |
 //! | `map_extract_value(m, k)` | `array_element(map_extract(m, k), 1)` |
 
+use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator, Value,
+    CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator, Value,
 };
+use tessera_frontend::ast::null;
 
 use super::super::aggregates::{arguments, with};
 use super::call;
 
 /// The functions of this module that a statement may call, with their arguments and descriptions.
-pub(in crate::lift) const WRITTEN: [(&str, &str, &str); 26] = [
+pub(in crate::lift) const WRITTEN: [(&str, &str, &str); 28] = [
     ("aggregate", "aggregate(list, 'name')", "The same as `list_aggregate`."),
     ("array_aggr", "array_aggr(list, 'name')", "The same as `list_aggregate`."),
     ("array_aggregate", "array_aggregate(list, 'name')", "The same as `list_aggregate`."),
@@ -34,6 +37,7 @@ pub(in crate::lift) const WRITTEN: [(&str, &str, &str); 26] = [
     ("array_push_front", "array_push_front(list, x)", "The list with x before its elements."),
     ("array_reverse_sort", "array_reverse_sort(list)", "The same as `list_reverse_sort`."),
     ("array_sort", "array_sort(list[, 'ASC'[, 'NULLS LAST']])", "The same as `list_sort`."),
+    ("element_at", "element_at(map, key)", "The same as `map_extract`."),
     (
         "generate_subscripts",
         "generate_subscripts(list, 1)",
@@ -66,6 +70,7 @@ pub(in crate::lift) const WRITTEN: [(&str, &str, &str); 26] = [
         "The elements of a list in their order.",
     ),
     ("map_contains", "map_contains(map, key)", "True if a map has a key."),
+    ("map_extract", "map_extract(map, key)", "A list with the value of a key, empty without it."),
     ("map_extract_value", "map_extract_value(map, key)", "The value of a key of a map."),
     ("string_to_array", "string_to_array(s, separator)", "The same as `string_split`."),
     ("string_to_list", "string_to_list(s, separator)", "The same as `string_split`."),
@@ -134,6 +139,23 @@ pub(super) fn rewritten(function: &Function, name: &str) -> Option<Expr> {
         ("map_contains", [map, _]) => {
             *map = call("map_keys", vec![map.clone()]);
             called("array_has", args)
+        }
+        ("element_at" | "map_extract", [map, key]) => {
+            let keys = call("map_keys", vec![map.clone()]);
+            let count = Expr::Case {
+                case_token: AttachedToken::empty(),
+                end_token: AttachedToken::empty(),
+                operand: None,
+                conditions: vec![
+                    CaseWhen { condition: Expr::IsNull(Box::new(map.clone())), result: null() },
+                    CaseWhen {
+                        condition: call("array_has", vec![keys, key.clone()]),
+                        result: integer(1),
+                    },
+                ],
+                else_result: Some(Box::new(integer(0))),
+            };
+            called("array_slice", vec![call("map_extract", args), integer(1), count])
         }
         ("map_extract_value", [_, _]) => {
             called("array_element", vec![call("map_extract", args), integer(1)])

@@ -5,8 +5,11 @@
 //!   targets: keys - 7 = -6 -4 2 2 5      starts: 0 0 1 1 2      ends, of the peers: 1 2 4 4 5
 //! ```
 //! The targets of a distance are computed for all rows at once. As they grow along the rows, so do the bounds, and two of
-//! them that only go forward find all frames.
+//! them that go forward find all frames. Only at the end of a month do targets fall: a month before March 30, 05:00, is
+//! February 28, 05:00, and a month before March 31, 01:00, is February 28, 01:00. There the bounds go back.
 
+use super::kernels::CHECKED;
+use crate::rows::go_on;
 use datafusion::arrow::array::{Array, ArrayRef, DynComparator, make_comparator};
 use datafusion::arrow::compute::kernels::numeric;
 use datafusion::arrow::compute::{SortOptions, cast, concat};
@@ -215,6 +218,10 @@ impl Edge<'_> {
                         // NULLs may stand before the row.
                         at = at.max(row);
                     }
+                    while !is_beyond && at > rows.start && !targets.is_after(row, at - 1, is_start)
+                    {
+                        at -= 1;
+                    }
                     while at < rows.end
                         && match is_beyond {
                             true => targets.keys.is_null(at) == *is_before,
@@ -258,7 +265,7 @@ impl Targets {
         };
         let (targets, beyond) = match step(keys) {
             Ok(targets) => (targets, Vec::new()),
-            Err(_) => one_by_one(keys, is_sum, step)?,
+            Err(_) => one_by_one(keys, step)?,
         };
         if targets.data_type() != keys.data_type() {
             return internal_err!("{} at a distance of {}", targets.data_type(), keys.data_type());
@@ -302,20 +309,20 @@ fn in_units(keys: &ArrayRef, by: &ScalarValue) -> Result<Option<(ArrayRef, Scala
     Ok(Some((cast(keys, &DataType::Int64)?, ScalarValue::Int64(Some(by)))))
 }
 
-/// The targets, and which of them are beyond the values of their type. Less than the least integer without a sign is 0.
+/// The targets, and which of them are beyond the values of their type.
 fn one_by_one(
     keys: &ArrayRef,
-    is_sum: bool,
     step: impl Fn(&ArrayRef) -> std::result::Result<ArrayRef, ArrowError>,
 ) -> Result<(ArrayRef, Vec<bool>)> {
-    let has_least = !is_sum && keys.data_type().is_unsigned_integer();
     let mut targets = Vec::with_capacity(keys.len());
     let mut beyond = vec![false; keys.len()];
     for row in 0..keys.len() {
+        if row % CHECKED == CHECKED - 1 {
+            go_on()?;
+        }
         let key = keys.slice(row, 1);
         targets.push(match step(&key) {
             Ok(target) => target,
-            Err(_) if has_least => numeric::sub(&key, &key)?,
             Err(_) => {
                 beyond[row] = true;
                 key
@@ -376,6 +383,10 @@ mod tests {
         let by = |by| ScalarValue::UInt8(Some(by));
         let frames = spans(&unsigned, ascending, range(Preceding(by(3)), Preceding(by(2))));
         assert_eq!(frames, [0..1, 1..1, 1..2, 1..2]);
+        let small: ArrayRef = Arc::new(UInt8Array::from(vec![Some(0), Some(1), Some(2), Some(3)]));
+        let first = Preceding(ScalarValue::UInt8(None));
+        let frames = spans(&small, ascending, range(first, Preceding(by(2))));
+        assert_eq!(frames, [0..0, 0..0, 0..1, 0..2]);
         let descending = SortOptions { descending: true, nulls_first: false };
         let keys: ArrayRef = Arc::new(UInt8Array::from(vec![Some(9), Some(5), Some(5), None]));
         let frames = spans(&keys, descending, range(Preceding(by(4)), Following(by(4))));
@@ -401,6 +412,20 @@ mod tests {
         assert_eq!(frames(0, 1, 1), day);
         // January 1970 has 31 days.
         assert_eq!(frames(1, 0, 0)[6..], [0..7, 1..8, 8..9]);
+    }
+
+    #[test]
+    fn frames_go_back_at_the_end_of_a_month() {
+        use WindowFrameBound::{CurrentRow, Preceding};
+        let ascending = SortOptions { descending: false, nulls_first: false };
+        // 1970: February 28 at 2 and 4 hours, March 29 at 5, March 30 at 3, March 31 at 1 and at 6.
+        let hours = [58 * 24 + 2, 58 * 24 + 4, 87 * 24 + 5, 88 * 24 + 3, 89 * 24 + 1, 89 * 24 + 6];
+        let micros = hours.map(|hour| Some(hour * 3_600_000_000_i64));
+        let times: ArrayRef = Arc::new(TimestampMicrosecondArray::from_iter(micros));
+        let month = IntervalMonthDayNano::new(1, 0, 0);
+        let by = Preceding(ScalarValue::IntervalMonthDayNano(Some(month)));
+        let frames = spans(&times, ascending, frame(WindowFrameUnits::Range, by, CurrentRow));
+        assert_eq!(frames, [0..1, 0..2, 2..3, 1..4, 0..5, 2..6]);
     }
 
     #[test]

@@ -28,7 +28,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// How many rows pass between two checks whether the statement was stopped.
-const CHECKED: usize = 1 << 14;
+pub(super) const CHECKED: usize = 1 << 14;
 
 /// An aggregate of frames.
 #[derive(Debug)]
@@ -125,7 +125,8 @@ fn has_extremes(of: &DataType) -> bool {
     is_other || of.is_integer()
 }
 
-/// For each frame the rows that come into it, and those that leave it after that. Before an empty one, all leave.
+/// For each frame the rows that come into it, and those that leave it after that. Before an empty one, all leave. If a
+/// frame begins or ends before the last one does, all its rows come, and all rows of the last one leave.
 fn slide(
     first: usize,
     starts: &[usize],
@@ -137,13 +138,15 @@ fn slide(
         if nth % CHECKED == CHECKED - 1 {
             go_on()?;
         }
-        if start >= end {
-            each(0..0, last)?;
-            last = start..start;
-        } else {
-            each(last.end..end, last.start..start)?;
-            last = start..end;
-        }
+        let is_back = start < last.start || end < last.end;
+        let (came, gone, next) = match start < end {
+            false => (0..0, last, start..start),
+            true if is_back && last.is_empty() => (start..end, 0..0, start..end),
+            true if is_back => (start..end, last, start..end),
+            true => (last.end..end, last.start..start, start..end),
+        };
+        each(came, gone)?;
+        last = next;
     }
     Ok(())
 }
@@ -156,6 +159,9 @@ fn floats(what: What, values: &ArrayRef, is_growing: bool, spans: &Spans<'_>) ->
         if is_growing {
             let mut next = rows.start;
             for &end in ends {
+                if end < next {
+                    (count, total, next) = (0, 0.0, rows.start);
+                }
                 if end > next {
                     let more = values.count(&(next..end));
                     total += values.sum(&(next..end), more);
@@ -265,7 +271,13 @@ fn extremes<T: ArrowPrimitiveType>(
     let mut best: VecDeque<usize> = VecDeque::new();
     spans.each(|rows, starts, ends| {
         best.clear();
+        let mut next = rows.start;
         slide(rows.start, starts, ends, |came, gone| {
+            let is_back = came.start < next;
+            if is_back {
+                best.clear();
+            }
+            next = came.end;
             for row in came.filter(|&row| values.is_valid(row)) {
                 let value = values.value(row);
                 while best.back().is_some_and(|&last| !is_better(values.value(last), value)) {
@@ -273,7 +285,7 @@ fn extremes<T: ArrowPrimitiveType>(
                 }
                 best.push_back(row);
             }
-            while best.front().is_some_and(|&first| first < gone.end) {
+            while !is_back && best.front().is_some_and(|&first| first < gone.end) {
                 best.pop_front();
             }
             out.append_option(best.front().map(|&row| values.value(row)));

@@ -128,7 +128,7 @@ impl Pairs {
         seconds: usize,
     ) -> Result<()> {
         let bits = seconds.next_power_of_two().trailing_zeros();
-        let size = firsts.next_power_of_two().checked_shl(bits).filter(|size| *size <= PAIRS);
+        let size = firsts.next_power_of_two().checked_mul(1 << bits).filter(|size| *size <= PAIRS);
         let Some(size) = size.filter(|_| self.far.is_empty()) else {
             self.near = Vec::new();
             if self.far.is_empty() {
@@ -354,7 +354,7 @@ impl Integers {
             (self.base, self.near) = (value, vec![NONE; 1]);
             return true;
         }
-        let last = self.base.wrapping_add(self.near.len() as i64 - 1);
+        let last = self.base + (self.near.len() as i64 - 1);
         if (self.base..=last).contains(&value) {
             return true;
         }
@@ -362,15 +362,12 @@ impl Integers {
         if high.abs_diff(low) >= WINDOW {
             return false;
         }
-        // Twice as many as needed, on the side of the value.
+        // Twice as many as needed, on the side of the value. It never grows over a value that was far from it before.
         let len = ((high.abs_diff(low) as usize + 1) * 2).min(WINDOW as usize);
+        let most = len as i64 - 1;
         let base = match value < self.base {
-            true => high.checked_sub(len as i64 - 1).unwrap_or(low),
-            false => low,
-        };
-        let base = match base.checked_add(len as i64 - 1) {
-            Some(_) => base,
-            None => return false,
+            true => high.saturating_sub(most),
+            false => low.min(i64::MAX - most),
         };
         let mut near = vec![NONE; len];
         let at = self.base.abs_diff(base) as usize;

@@ -2,6 +2,7 @@
 
 import datetime
 
+import cftime
 import numpy as np
 import xarray as xr
 
@@ -109,6 +110,13 @@ f.rows("SELECT time, dayname(time) AS d, monthname(time) AS m, isodow(time) AS i
        [(t, DAYS[t.dayofwk], MONTHS[t.month - 1], t.dayofwk + 1) for t in early["noleap"]])
 f.rows("SELECT last_day(time) AS l, date_diff('day', time, last_day(time)) AS n, date_sub('month', time, time + INTERVAL '2 months') AS m, time_bucket(INTERVAL '1 month', time) AS b FROM noleap WHERE x = 1 AND time < '2000-02-15'",
        [(plus(start(t, "month"), 1, days=-1), plus(start(t, "month"), 1, days=-1).day - t.day, 2, start(t, "month")) for t in early["noleap"]])
+
+f.rows("SELECT strftime(time, '%Y-%m-%d|%j|%A|%B|%H:%M') AS s FROM noleap WHERE x = 1 AND time < '2000-02-15'",
+       [(f"{t.strftime('%Y-%m-%d')}|{t.dayofyr:03}|{DAYS[t.dayofwk]}|{MONTHS[t.month - 1]}|{t.strftime('%H:%M')}",) for t in early["noleap"]])
+for call in ("avg(time)", "sum(time)", "median(time)", "quantile_cont(time, 0.5)", "stddev(time)", "avg(time) OVER ()"):
+    f.error(f"SELECT {call} AS a FROM noleap", "type_error: .*calendar noleap")
+f.rows("SELECT avg(epoch(time)) AS a, count(time) AS n FROM noleap WHERE x = 1 AND time < '2000-02-15'",
+       [(float(np.mean([cftime.date2num(t, "seconds since 1970-01-01", "noleap") for t in early["noleap"]])), len(early["noleap"]))])
 
 f.note("What returns one of its arguments is a time of their calendar.")
 v = STORES["noleap"].v.sel(x=1)

@@ -10,6 +10,7 @@ from .labels import air
 
 cells = air[["t2m", "precip"]].to_dataframe(dim_order=["time", "lat", "lon"]).reset_index()
 con = duckdb.connect()
+con.execute("SET TimeZone = 'UTC'")
 con.execute("CREATE TABLE era5 AS SELECT * FROM cells")
 VIEWS = [
     "CREATE VIEW ev AS SELECT * FROM (VALUES (1, timestamp '2020-01-31 10:11:12.345678', timestamp '2021-02-28 09:00:00', date '2020-02-29', 1), "
@@ -87,6 +88,35 @@ same("SELECT epoch(strptime(s, '%Y-%m-%dT%H:%M:%S%z')) AS t FROM (VALUES ('2020-
 f.error("SELECT strptime(s, '%Y') AS t FROM (VALUES ('soon')) t(s)", "soon")
 f.error("SELECT strptime(s, '%Q') AS t FROM (VALUES ('soon')) t(s)", "%Q")
 
+f.note("Texts of times in a format.")
+same("SELECT id, strftime(a, '%Y-%m-%d_%H:%M:%S.%f|%g|%n') AS a, strftime(d, '%x|%X|%T') AS x FROM ev ORDER BY id")
+same("SELECT id, strftime(a, '%-d.%-m.%-y|%-H:%-M:%-S|%-I%p|%-j') AS a, strftime(a, '%d.%m.%y|%I|%j') AS p, strftime('%a|%A|%b|%h|%B|%w|%u', d) AS n FROM ev ORDER BY id")
+same("SELECT i, strftime(date '2019-12-28' + INTERVAL (i) DAY, '%Y-%m-%d|%U|%W|%V|%G|%j') AS w FROM range(0, 800, 37) t(i) ORDER BY i")
+same("SELECT i, strftime(date '2020-12-26' + INTERVAL (i) DAY, '%Y-%m-%d|%a|%U|%W|%V|%G') AS w FROM range(12) t(i) ORDER BY i")
+same("SELECT strftime(date '0005-12-31', '%Y|%y|%G|%x') AS a, strftime(a, '%z%Z|100%%é') AS z, strftime(a, NULL) AS n FROM ev WHERE id = 1")
+same("SELECT strftime(timestamptz '2020-07-03 14:05:06.5+02:00', '%H:%M:%S.%g|%z|%Z') AS t")
+same("SELECT strftime(a, '%Y-%m') AS m, count(*) AS n FROM ev WHERE a IS NOT NULL GROUP BY m ORDER BY m")
+f.error("SELECT strftime(a, '%Q') AS t FROM ev", "%Q")
+f.error("SELECT strftime(a, '') AS t FROM ev", "0 characters")
+f.error("SELECT strftime(n, '%Y') AS t FROM ev", "type_error: .*strftime")
+f.error("SELECT strftime(a, 5) AS t FROM ev", "type_error: .*strftime")
+same("SELECT strptime('Feb 2020 04:05:06', '%h %Y %T') AS t")
+
+f.note("Hours of a zone that is half an hour ahead.")
+there = duckdb.connect()
+there.execute("SET TimeZone = 'Asia/Kolkata'")
+ZONED = ("SELECT x, date_diff('hour', a, b) AS h, date_diff('minute', a, b) AS m, date_sub('hour', a, b) AS s, date_diff('day', a, b) AS d, strftime(a, '%H:%M|%z|%Z') AS t "
+         "FROM (SELECT v.x, v.a AT TIME ZONE 'Asia/Kolkata' AS a, v.b AT TIME ZONE 'Asia/Kolkata' AS b FROM (VALUES (1, timestamp '2020-01-01 00:20:00', timestamp '2020-01-01 00:40:00'), "
+         "(2, timestamp '2020-01-01 00:50:00', timestamp '2020-01-01 01:10:00'), (3, timestamp '2019-12-31 23:59:59', timestamp '2020-01-01 05:30:00')) v(x, a, b)) q ORDER BY x")
+f.rows(ZONED, there.execute(ZONED).fetchall())
+
+f.note("Texts of times without seconds.")
+same("SELECT timestamp '2020-01-01 10:00' AS t, '2020-02-29T09:05'::timestamp AS c, try_cast('2020-02-30 10:00' AS timestamp) AS n, timestamp '2020-01-01 10:00:00' > '2020-01-01 09:59' AS b")
+same("SELECT id, s::timestamp AS t FROM (VALUES (1, '2020-01-01 10:00'), (2, '2020-01-01 10:00:30'), (3, NULL), (4, '2020-1-2 1:05'), (5, '2020-03-01')) t(id, s) ORDER BY id")
+same("SELECT s::timestamp AS t, count(*) AS n, max(s::timestamp) AS m FROM (VALUES ('2020-01-01 10:00'), ('2020-01-01 10:00:00'), ('2020-01-01 11:30')) t(s) GROUP BY s::timestamp ORDER BY t")
+same("SELECT id FROM ev WHERE a >= '2020-01-31 10:11' ORDER BY id")
+f.error("SELECT '2020-01-01 10:'::timestamp AS t", "cannot convert")
+
 f.note("Labels of a dimension.")
 same("SELECT dayname(time) AS day, count(t2m) AS n, max(t2m) AS m FROM era5 GROUP BY dayname(time) ORDER BY day")
 same("SELECT last_day(time) AS d, count(*) AS n FROM era5 WHERE monthname(time) = 'June' GROUP BY 1 ORDER BY 1")
@@ -147,6 +177,9 @@ s.rows(f"SELECT count(*) > 500 AS n FROM (SELECT i FROM {five} EXCEPT SELECT i F
 s.rows(f"SELECT count(*) AS n, count(DISTINCT i) AS d FROM {ten}", [(10, 10)])
 s.rows(f"SELECT count(*) AS n FROM (SELECT i FROM {ten} EXCEPT SELECT i FROM {ten}) q", [(0,)])
 s.rows(f"SELECT count(*) > 0 AS n FROM (SELECT i FROM {ten} EXCEPT SELECT i FROM {eleven}) q", [(True,)])
+s.rows(f"SELECT count(*) AS n, count(b) AS m, count(*) FILTER (WHERE b >= i) AS back FROM (SELECT i, lag(i) OVER () AS b FROM {ten}) q", [(10, 9, 0)])
+s.rows("SELECT * FROM range(3) t(i) TABLESAMPLE (3 ROWS) REPEATABLE (7)", [(0,), (1,), (2,)])
+s.rows("SELECT count(*) < 100 AS n FROM range(10000) a(i) TABLESAMPLE 5 PERCENT JOIN range(10000) b(i) TABLESAMPLE 5 PERCENT ON a.i = b.i", [(True,)])
 s.rows("SELECT count(*) AS n FROM range(7) t(i) TABLESAMPLE (10 ROWS)", [(7,)])
 s.rows("SELECT * FROM range(3) t(i) TABLESAMPLE BERNOULLI (100)", [(0,), (1,), (2,)])
 s.rows("SELECT count(*) AS n FROM range(100) t(i) TABLESAMPLE SYSTEM (0)", [(0,)])

@@ -26,6 +26,20 @@ const COMPARED: &str = "compare times with dates as texts, as in `time >= '2000-
 /// How to bring times of several calendars together.
 const AS_TEXTS: &str = "make them texts, which are dates of their own calendars: `time::text`; or parts of dates: `year(time)`";
 
+/// Aggregates that compute with numbers.
+const OF_NUMBERS: [&str; 10] = [
+    "approx_median",
+    "approx_percentile_cont",
+    "avg",
+    "median",
+    "percentile_cont",
+    "stddev",
+    "stddev_pop",
+    "sum",
+    "var",
+    "var_pop",
+];
+
 pub(super) fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
@@ -92,7 +106,31 @@ pub(super) fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
             Some(args) => alike(&func.name(), &fields(args, schema), AS_TEXTS),
             None => Ok(()),
         },
+        Expr::AggregateFunction(call) => no_numbers(call.func.name(), &call.params.args, schema),
+        Expr::WindowFunction(call) => no_numbers(call.fun.name(), &call.params.args, schema),
         _ => Ok(()),
+    }
+}
+
+/// Rejects an aggregate of numbers over times of calendars that Arrow does not know, whose integers it would take.
+fn no_numbers(function: &str, args: &[Expr], schema: &DFSchema) -> Result<()> {
+    if !OF_NUMBERS.contains(&function) {
+        return Ok(());
+    }
+    match args.iter().find_map(|arg| other_calendar_of(arg, schema)) {
+        Some(calendar) => Err(DataFusionError::External(Box::new(Error::Cells {
+            code: "type_error",
+            message: format!(
+                "`{function}` is not defined for times of the calendar {}",
+                calendar.name()
+            ),
+            position: None,
+            hint: Some(
+                "take it of seconds since 1970: `epoch(time)`; `min`, `max` and `count` take times"
+                    .to_string(),
+            ),
+        }))),
+        None => Ok(()),
     }
 }
 

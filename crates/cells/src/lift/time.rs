@@ -18,13 +18,13 @@ use datafusion::logical_expr::expr::{Between, Cast, InList, ScalarFunction, TryC
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
 use sqlparser::ast::BinaryOperator;
 use tessera_planner::dtype::Calendar;
 use tessera_planner::time::parse_period;
 
 use super::calendars::{calendar_of, is_text, meets};
-use super::functions::TimeText;
+use super::functions::{TimeText, WithSeconds, with_seconds};
 use super::{calendars, clocks, escape, float32, local_time, operators, unsigned, zones};
 use tessera_frontend::error::{Error, Position};
 
@@ -118,7 +118,8 @@ fn one(
 }
 
 /// Casts of times in non-standard calendars to text yield dates of their calendar, not SQL's integers; casts to the
-/// times of SQL yield the same dates there, and NULL or an error for a date that SQL's calendar does not have.
+/// times of SQL yield the same dates there, and NULL or an error for a date that SQL's calendar does not have. Casts of
+/// texts to times read `2020-01-05 10:30`, too.
 ///
 /// Runs on the analysed plan, which has the implicit casts too.
 pub(crate) fn as_texts(plan: LogicalPlan) -> Result<LogicalPlan> {
@@ -130,15 +131,20 @@ pub(crate) fn as_texts(plan: LogicalPlan) -> Result<LogicalPlan> {
                 Expr::TryCast(TryCast { expr, field }) => (expr, field, true),
                 _ => return Ok(Transformed::no(e)),
             };
+            let cast_to = |value: Expr, field: FieldRef| match is_tried {
+                true => Expr::TryCast(TryCast::new_from_field(Box::new(value), field)),
+                false => Expr::Cast(Cast::new_from_field(Box::new(value), field)),
+            };
+            if matches!(field.data_type(), DataType::Timestamp(..))
+                && let Some(text) = text_with_seconds(inner, &schema)
+            {
+                return Ok(Transformed::yes(cast_to(text, field.clone())));
+            }
             let (is_text, is_moment) = (is_text(field.data_type()), is_moment(field.data_type()));
             let is_other = |c| c != Calendar::Standard;
             if !(is_text || is_moment) || !calendar_of(inner, &schema).is_some_and(is_other) {
                 return Ok(Transformed::no(e));
             }
-            let cast_to = |value: Expr, field: FieldRef| match is_tried {
-                true => Expr::TryCast(TryCast::new_from_field(Box::new(value), field)),
-                false => Expr::Cast(Cast::new_from_field(Box::new(value), field)),
-            };
             let text = Expr::ScalarFunction(ScalarFunction::new_udf(
                 Arc::new(TimeText::default().into()),
                 vec![Expr::clone(inner)],
@@ -157,6 +163,20 @@ pub(crate) fn as_texts(plan: LogicalPlan) -> Result<LogicalPlan> {
         })
     })
     .map(|t| t.data)
+}
+
+/// The text of a time that Arrow reads, if the expression is a text that it may not read.
+fn text_with_seconds(text: &Expr, schema: &DFSchema) -> Option<Expr> {
+    if let Expr::Literal(value, _) = text {
+        let text = with_seconds(value.try_as_str().flatten()?)?;
+        return Some(Expr::Literal(ScalarValue::from(text), None));
+    }
+    // Later planning of the expression reports an error.
+    let is_text = text.get_type(schema).is_ok_and(|data_type| is_text(&data_type));
+    is_text.then(|| {
+        let function = Arc::new(WithSeconds::default().into());
+        Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![text.clone()]))
+    })
 }
 
 /// True for the times of SQL.

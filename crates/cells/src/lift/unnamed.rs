@@ -5,7 +5,7 @@ use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::ScalarUDF;
 
 use super::faster::select;
-use super::functions::{TimeShift, TimeText, opaque};
+use super::functions::{TimeShift, TimeText, WithSeconds, opaque};
 use super::{all_of, always, decimals, guards, join_keys, like, local_time, maybe, nan, order};
 
 /// The parts of such a function.
@@ -64,7 +64,14 @@ impl Unnamed {
 /// The function without state that has that name.
 fn plain(name: &str) -> Option<ScalarUDF> {
     let (all, always) = (all_of::function(), always::function());
-    let ours = [all, always, TimeText::default().into(), opaque(), maybe::function()];
+    let ours = [
+        all,
+        always,
+        TimeText::default().into(),
+        WithSeconds::default().into(),
+        opaque(),
+        maybe::function(),
+    ];
     let moved: [ScalarUDF; 2] = [false, true].map(|is_minus| TimeShift::new(is_minus).into());
     let ours = ours.into_iter().chain(moved).chain(local_time::function(local_time::NAME));
     let ours = ours.chain(nan::functions()).chain([guards::function()]);
@@ -104,6 +111,7 @@ mod tests {
             "tessera_where",
             "tessera_join_key",
             "tessera_time_text",
+            "tessera_with_seconds",
         ]);
         let decimals = ["add", "subtract", "multiply"].map(|op| format!("tessera_decimal_{op}"));
         let names = names

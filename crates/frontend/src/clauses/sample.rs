@@ -92,8 +92,8 @@ fn block(sample: &TableSample, span: Span) -> Result<Option<Select>, Error> {
             Value::Number(text, _) if text.parse::<i64>().is_ok() => text.clone(),
             _ => return Err(refused(&seed.value, "must be an integer")),
         },
-        // Fixed for the statement.
-        None => "epoch_us(now())".to_string(),
+        // Fixed for the statement, and another one for each of its samples.
+        None => format!("epoch_us(now()) + {}", span.start.line * 100_000 + span.start.column),
     };
     let number = match &quantity.value {
         Expr::Value(value) => match &value.value {
@@ -117,8 +117,9 @@ fn block(sample: &TableSample, span: Span) -> Result<Option<Select>, Error> {
         let Some(rows) = number.filter(|text| text.parse::<u32>().is_ok()) else {
             return Err(refused(&quantity.value, "must be a number of rows of at most 32 bits"));
         };
+        // The last window puts the rows back into their order.
         format!(
-            "SELECT * EXCLUDE (tessera_row) FROM (SELECT *, row_number() OVER () AS tessera_row FROM x) tessera_rows QUALIFY row_number() OVER (ORDER BY {DRAW}(tessera_row, {seed}), tessera_row) <= {rows}"
+            "SELECT * EXCLUDE (tessera_row, tessera_place) FROM (SELECT *, row_number() OVER (ORDER BY {DRAW}(tessera_row, {seed}), tessera_row) AS tessera_place FROM (SELECT *, row_number() OVER () AS tessera_row FROM x) tessera_rows) tessera_places WHERE tessera_place <= {rows} QUALIFY row_number() OVER (ORDER BY tessera_row) > 0"
         )
     };
     let template = crate::parse(&text)?.into_iter().next();
@@ -150,7 +151,8 @@ mod tests {
             assert_eq!(of(text).unwrap(), part, "{text}");
         }
         let rows = of("t AS u TABLESAMPLE (10 ROWS)").unwrap();
-        assert!(rows.ends_with("<= 10) AS u") && rows.contains("FROM t AS u) "), "{rows}");
+        assert!(rows.contains("<= 10 ") && rows.contains("FROM t AS u) "), "{rows}");
+        assert!(rows.ends_with(") > 0) AS u"), "{rows}");
         assert_eq!(of("t AS u TABLESAMPLE 10").unwrap(), rows);
         assert!(of("(SELECT * FROM t) q TABLESAMPLE (10 ROWS)").unwrap().ends_with(") AS q"));
         for text in [

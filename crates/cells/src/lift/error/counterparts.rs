@@ -1,7 +1,7 @@
 //! Functions of other dialects, and what is written here.
 
 /// Each function in small letters.
-const COUNTERPARTS: [(&str, &str); 21] = [
+const COUNTERPARTS: [(&str, &str); 20] = [
     ("approx_count_distinct", "approx_distinct(x)"),
     ("approx_quantile", "approx_percentile_cont(x, 0.5)"),
     ("arg_max", "first_value(x ORDER BY y DESC NULLS LAST)"),
@@ -18,7 +18,6 @@ const COUNTERPARTS: [(&str, &str); 21] = [
     ("listagg", "string_agg(s, ',')"),
     ("max_by", "first_value(x ORDER BY y DESC NULLS LAST)"),
     ("min_by", "first_value(x ORDER BY y)"),
-    ("strftime", "to_char(t, '%Y-%m-%d')"),
     ("typeof", "arrow_typeof(x)"),
     ("ucase", "upper(s)"),
     ("variance", "var(x)"),

@@ -1,5 +1,5 @@
 //! Functions of times that DuckDB has and DataFusion lacks: `date_diff`, `age`, `last_day`, `dayname`, `time_bucket`,
-//! `strptime`, `to_days` and the like.
+//! `strptime`, `strftime`, `to_days` and the like.
 //!
 //! They take dates, times with and without a zone, and times of other calendars, which are `int64` with the calendar in
 //! their field. Days and months of a time with a zone are those of the clock there.
@@ -8,6 +8,7 @@ mod between;
 mod bucket;
 mod made;
 mod read;
+mod write;
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -71,7 +72,7 @@ pub(super) fn functions() -> Vec<ScalarUDF> {
         .chain(between::functions())
         .chain(made::functions())
         .chain(read::functions())
-        .chain([bucket::function()])
+        .chain([bucket::function(), write::function()])
         .collect()
 }
 

@@ -1,14 +1,16 @@
-//! Text of times in calendars that Arrow does not support.
+//! Text of times in calendars that Arrow does not support, and texts of times without seconds, which it does not read.
 
 use std::sync::Arc;
 
-use arrow::array::{AsArray, StringArray};
+use arrow::array::{ArrayRef, AsArray, StringArray};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::{Result, exec_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
 };
-use tessera_planner::time::format_micros;
+use tessera_planner::dtype::Calendar;
+use tessera_planner::time::{format_micros, parse_period};
 
 use super::inner::scalar;
 use crate::lift::table::calendar;
@@ -38,5 +40,80 @@ impl ScalarUDFImpl for TimeText {
         let texts = times.iter().map(|t| Some(format_micros(t?, calendar)));
         let texts = Arc::new(texts.collect::<StringArray>());
         super::columnar(texts, matches!(time, ColumnarValue::Scalar(_)))
+    }
+}
+
+/// `2020-01-05T10:30:00` for `2020-01-05 10:30`, with a zone or without one; `None` for other texts.
+pub(in crate::lift) fn with_seconds(text: &str) -> Option<String> {
+    const MINUTE_US: i64 = 60_000_000;
+    let (hour, after) = text.split_once(':')?;
+    let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+    let (moment, zone) = text.split_at(hour.len() + 1 + digits);
+    let (start, end) = parse_period(moment, Calendar::Standard)?;
+    let is_minute = end - start == MINUTE_US
+        && matches!(zone.bytes().next(), None | Some(b' ' | b'+' | b'-' | b'Z' | b'z'));
+    is_minute.then(|| format!("{}{}", format_micros(start, Calendar::Standard), zone.trim_end()))
+}
+
+/// Texts with seconds, before they are converted to times.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(in crate::lift) struct WithSeconds {
+    signature: Signature,
+}
+
+impl Default for WithSeconds {
+    fn default() -> Self {
+        Self { signature: Signature::any(1, Volatility::Immutable) }
+    }
+}
+
+impl ScalarUDFImpl for WithSeconds {
+    scalar!(name "tessera_with_seconds", signature, returns DataType::Utf8);
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [text] = args.args.as_slice() else { return exec_err!("{} takes a text", self.name()) };
+        let mut texts: ArrayRef = cast(&text.to_array(1)?, &DataType::Utf8)?;
+        let written = texts.as_string::<i32>();
+        if written.iter().flatten().any(|text| with_seconds(text).is_some()) {
+            let whole = written.iter().map(|text| {
+                let text = text?;
+                Some(with_seconds(text).unwrap_or_else(|| text.to_string()))
+            });
+            texts = Arc::new(whole.collect::<StringArray>());
+        }
+        super::columnar(texts, matches!(text, ColumnarValue::Scalar(_)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_seconds;
+
+    #[test]
+    fn minutes_get_seconds() {
+        for (text, want) in [
+            ("2020-01-05 10:30", "2020-01-05T10:30:00"),
+            (" 2020-1-5T9:05 ", "2020-01-05T09:05:00"),
+            ("2020-01-05 10:30Z", "2020-01-05T10:30:00Z"),
+            ("2020-01-05 10:30+02:00", "2020-01-05T10:30:00+02:00"),
+            ("2020-01-05 10:30 Europe/Berlin", "2020-01-05T10:30:00 Europe/Berlin"),
+        ] {
+            assert_eq!(with_seconds(text).as_deref(), Some(want), "{text}");
+        }
+        for text in [
+            "2020-01-05 10:30:00",
+            "2020-01-05 10:30.5",
+            "2020-01-05 10",
+            "2020-01-05",
+            "2020-02-30 10:30",
+            "2020-01-05 25:30",
+            "2020-01-05 10:",
+            "10:30",
+            ":",
+            "é:é",
+            "",
+        ] {
+            assert_eq!(with_seconds(text), None, "{text}");
+        }
     }
 }

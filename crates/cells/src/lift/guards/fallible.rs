@@ -13,7 +13,7 @@ use super::function::NAME;
 use crate::walk::Walk;
 
 /// Functions that fail for no values, whatever their arguments are.
-const SAFE: [&str; 72] = [
+const SAFE: [&str; 73] = [
     NAME,
     "array_length",
     "ascii",
@@ -85,6 +85,7 @@ const SAFE: [&str; 72] = [
     "tessera_shift_right",
     "tessera_time_text",
     "tessera_uuid_text",
+    "tessera_with_seconds",
     "upper",
 ];
 

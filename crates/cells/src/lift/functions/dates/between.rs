@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use arrow::array::timezone::Tz;
 use arrow::array::{ArrayRef, Int64Array, IntervalMonthDayNanoArray};
 use arrow::datatypes::{DataType, Field, FieldRef, IntervalMonthDayNano};
 use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err, plan_err};
@@ -63,11 +64,6 @@ impl Part {
             "microsecond" | "microseconds" | "us" | "usec" | "usecs" => Part::Micros(1),
             _ => return None,
         })
-    }
-
-    /// False for parts of a day, which are the same on each clock.
-    fn is_of_clock(self) -> bool {
-        !matches!(self, Part::Micros(us) if us < DAY_US)
     }
 
     /// The number of the part in which a time lies.
@@ -193,6 +189,17 @@ impl Between {
             .ok_or_else(|| refused(format!("`{name}`: '{part}' is not a part of a time")))
     }
 
+    /// The time that the clock shows. Parts of a day are counted between instants, but begin as on the clock, which may be
+    /// half an hour ahead.
+    fn placed(&self, us: i64, part: Option<Part>, zone: Option<Tz>) -> Result<i64> {
+        let there = shown(us, zone)?;
+        Ok(match (self.kind, part) {
+            (Kind::Diff, Some(Part::Micros(of @ ..DAY_US))) => us + (there - us).rem_euclid(of),
+            (Kind::Sub, Some(Part::Micros(..DAY_US))) => us,
+            _ => there,
+        })
+    }
+
     fn calendar(&self, from: &Field, to: &Field) -> Result<Calendar> {
         let name = self.name();
         match (calendar_of(name, from)?, calendar_of(name, to)?) {
@@ -263,10 +270,11 @@ impl ScalarUDFImpl for Between {
         let arrays = ColumnarValue::values_to_arrays(&args.args)?;
         let (_, from, to) = self.apart(&arrays)?;
         let (from, to) = (micros(from)?, micros(to)?);
-        let zone = zone.filter(|_| part.is_none_or(Part::is_of_clock));
         let pairs = from.iter().zip(to.iter()).map(|pair| -> Result<_> {
             Ok(match pair {
-                (Some(from), Some(to)) => Some((shown(from, zone)?, shown(to, zone)?)),
+                (Some(from), Some(to)) => {
+                    Some((self.placed(from, part, zone)?, self.placed(to, part, zone)?))
+                }
                 _ => None,
             })
         });

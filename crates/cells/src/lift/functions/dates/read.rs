@@ -112,7 +112,7 @@ fn items(format: &str) -> Result<Vec<Item>> {
             Some('n') => Item::Number(Digits::Fraction(9)),
             Some('a') => Item::Weekday { is_short: true },
             Some('A') => Item::Weekday { is_short: false },
-            Some('b') => Item::MonthName { is_short: true },
+            Some('b' | 'h') => Item::MonthName { is_short: true },
             Some('B') => Item::MonthName { is_short: false },
             Some('p') => Item::Half,
             Some('z') => Item::Offset,
@@ -121,7 +121,7 @@ fn items(format: &str) -> Result<Vec<Item>> {
                 items.extend(self::items("%Y-%m-%d")?);
                 continue;
             }
-            Some('X') => {
+            Some('X' | 'T') => {
                 items.extend(self::items("%H:%M:%S")?);
                 continue;
             }
@@ -153,9 +153,8 @@ struct Said {
     minute: i64,
     second: i64,
     ns: i64,
-    /// True for hours from 1 to 12.
-    is_of_12: bool,
-    is_afternoon: bool,
+    /// Which half of the day the hour is in, where the text says so.
+    is_afternoon: Option<bool>,
     offset_seconds: i64,
 }
 
@@ -170,8 +169,7 @@ fn read(text: &str, items: &[Item]) -> Option<i64> {
         minute: 0,
         second: 0,
         ns: 0,
-        is_of_12: false,
-        is_afternoon: false,
+        is_afternoon: None,
         offset_seconds: 0,
     };
     let mut rest = text.trim_matches(|c: char| c.is_ascii_whitespace());
@@ -194,7 +192,7 @@ fn read(text: &str, items: &[Item]) -> Option<i64> {
             }
             Item::Half => {
                 let (at, after) = word(rest, &["AM", "PM"], false)?;
-                (said.is_afternoon, rest) = (at == 1, after);
+                (said.is_afternoon, rest) = (Some(at == 1), after);
             }
             Item::Offset => rest = offset(rest, &mut said)?,
         }
@@ -217,8 +215,7 @@ fn number<'a>(text: &'a str, field: Digits, said: &mut Said) -> Option<&'a str> 
         Digits::Month => said.month = number,
         Digits::Day => said.day = number,
         Digits::DayOfYear => said.day_of_year = Some(number),
-        Digits::Hour => (said.hour, said.is_of_12) = (number, false),
-        Digits::HourOf12 => (said.hour, said.is_of_12) = (number, true),
+        Digits::Hour | Digits::HourOf12 => said.hour = number,
         Digits::Minute => said.minute = number,
         Digits::Second => said.second = number,
         Digits::Fraction(_) => said.ns = number * 10i64.pow(9 - digits.len() as u32),
@@ -268,8 +265,11 @@ fn offset<'a>(text: &'a str, said: &mut Said) -> Option<&'a str> {
 
 impl Said {
     fn micros(&self) -> Option<i64> {
-        let half = if self.is_afternoon { 12 } else { 0 };
-        let hour = if self.is_of_12 { self.hour % 12 + half } else { self.hour };
+        let hour = match self.is_afternoon {
+            None => self.hour,
+            Some(is_afternoon) if self.hour <= 12 => self.hour % 12 + i64::from(is_afternoon) * 12,
+            Some(_) => return None,
+        };
         let seconds = hour * 3600 + self.minute * 60 + self.second - self.offset_seconds;
         let date = |year, month: i64, day: i64| {
             let (month, day) = (u32::try_from(month).ok()?, u32::try_from(day).ok()?);
@@ -406,6 +406,10 @@ mod tests {
             ("2020-060", "%Y-%j", "2020-02-29T00:00:00"),
             ("10:30 PM 1/2/20", "%I:%M %p %d/%m/%y", "2020-02-01T22:30:00"),
             ("12:30 AM 1/2/99", "%I:%M %p %d/%m/%y", "1999-02-01T00:30:00"),
+            ("10:30 PM", "%H:%M %p", "1900-01-01T22:30:00"),
+            ("AM 12", "%p %H", "1900-01-01T00:00:00"),
+            ("12", "%I", "1900-01-01T12:00:00"),
+            ("Feb 2020 04:05:06", "%h %Y %T", "2020-02-01T04:05:06"),
             ("mon 1 MAR 2020", "%a %d %b %Y", "2020-03-01T00:00:00"),
             ("Sunday 1 March 2020", "%A %d %B %Y", "2020-03-01T00:00:00"),
             ("2020-03-01 10:11:12.5", "%Y-%m-%d %H:%M:%S.%f", "2020-03-01T10:11:12.500000"),
@@ -426,6 +430,7 @@ mod tests {
             ("2020-03-01 x", "%Y-%m-%d"),
             ("2021-366", "%Y-%j"),
             ("13 PM", "%I %p"),
+            ("13 AM", "%H %p"),
             ("12345", "%Y"),
             ("-5", "%Y"),
             ("", "%Y"),

@@ -33,6 +33,7 @@ use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, InputOrderMode};
 use futures::{TryStreamExt, stream};
+use numbers::Numbers;
 use sets::Sets;
 use std::fmt;
 use std::sync::Arc;
@@ -48,7 +49,8 @@ impl CodedExec {
     pub(super) fn of(partial: &AggregateExec) -> Result<Option<Self>> {
         let types = types(partial)?;
         let has_states = partial.aggr_expr().iter().all(|call| call.groups_accumulator_supported());
-        let has_keys = Sets::has(&types, partial.group_expr().groups());
+        let has_keys =
+            Numbers::has(&types) && Sets::has(types.len(), partial.group_expr().groups());
         Ok((has_states && has_keys).then(|| CodedExec { partial: partial.clone() }))
     }
 

@@ -62,12 +62,11 @@ struct Coarser {
 }
 
 impl Sets {
-    /// True if keys of these types can be numbered. A set has true for each key that is NULL in it.
-    pub(super) fn has(types: &[DataType], nulls: &[Vec<bool>]) -> bool {
+    /// True if groups of sets of so many keys can be numbered. A set has true for each key that is NULL in it.
+    pub(super) fn has(keys: usize, nulls: &[Vec<bool>]) -> bool {
         // Bits of `__grouping_id`: the keys, and how often a set came before.
-        let bits = types.len() + (usize::BITS - nulls.len().leading_zeros()) as usize;
-        let has_keys = nulls.iter().any(|set| set.contains(&false));
-        Numbers::has(types) && has_keys && bits <= u64::BITS as usize
+        let bits = keys + (usize::BITS - nulls.len().leading_zeros()) as usize;
+        bits <= u64::BITS as usize && nulls.iter().any(|set| set.contains(&false))
     }
 
     pub(super) fn new(types: Vec<DataType>, nulls: &[Vec<bool>], id: Option<DataType>) -> Self {

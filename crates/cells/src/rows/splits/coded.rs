@@ -48,7 +48,10 @@ impl CodedExec {
     /// `None` if the keys have types, or the calls have states, that cannot be computed in this way.
     pub(super) fn of(partial: &AggregateExec) -> Result<Option<Self>> {
         let types = types(partial)?;
-        let has_states = partial.aggr_expr().iter().all(|call| call.groups_accumulator_supported());
+        let has_states = partial
+            .aggr_expr()
+            .iter()
+            .all(|call| call.groups_accumulator_supported() && call.order_bys().is_empty());
         let has_keys =
             Numbers::has(&types) && Sets::has(types.len(), partial.group_expr().groups());
         Ok((has_states && has_keys).then(|| CodedExec { partial: partial.clone() }))

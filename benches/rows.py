@@ -28,6 +28,7 @@ STATEMENTS = {
     "group by date": "SELECT d, g % 4 AS h, sum(v * (1 - q)) AS a, avg(q) AS b FROM l WHERE q > 5 GROUP BY d, g % 4 ORDER BY d, h",
     "group by 1 M": "SELECT count(*) AS a, sum(c) AS b, max(s) AS m FROM (SELECT k, count(*) AS c, sum(v) AS s FROM l GROUP BY k) x",
     "group by text": "SELECT substr(s, 1, 12) AS t, count(*) AS a, avg(v) AS b FROM l GROUP BY substr(s, 1, 12) ORDER BY t",
+    "rollup": "SELECT count(*) AS a, sum(t) AS b, max(c) AS m FROM (SELECT g, q, k % 5, sum(v) AS t, count(*) AS c FROM l GROUP BY ROLLUP (g, q, k % 5)) x",
     "most frequent values": "SELECT mode(substr(s, 1, 5)) AS a, mode(least(k % 50, 20)) AS b FROM l",
     "most frequent values by 100": "SELECT g, mode(substr(s, 1, 5)) AS a, mode(least(k % 50, 20)) AS b FROM l GROUP BY g ORDER BY g",
     "19 sums of CASE": f"SELECT {', '.join(f'sum(CASE WHEN g = {i} THEN v ELSE 0 END) AS a{i}' for i in range(19))} FROM l",

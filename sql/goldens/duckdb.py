@@ -36,6 +36,17 @@ same("SELECT (k % 2) + 1 AS a, i > 2 AS b, count(*) AS n FROM t GROUP BY ROLLUP(
 same("SELECT (k % 2) + 1 AS a, i > 2 AS b, count(*) AS n FROM t GROUP BY GROUPING SETS (((k % 2) + 1, i > 2), (k % 2) + 1, ()) ORDER BY a, b, n")
 same("SELECT k % 2 AS a, i > 2 AS b, count(*) AS n FROM t GROUP BY rollup(k % 2), i > 2 ORDER BY a, b")
 
+f.note("Sets of groups over many rows.")
+MANY = "(SELECT i, i % 7 AS a, CASE WHEN i % 5 > 0 THEN 'b' || (i % 5) END AS b, i % 3 = 0 AS c, i * 0.5::DOUBLE AS v FROM range(100000) r(i)) q"
+same(f"SELECT a, b, grouping(a) AS ga, grouping(b) AS gb, count(*) AS n, sum(v) AS s, max(i) AS m FROM {MANY} GROUP BY ROLLUP (a, b) HAVING count(*) > 2900 ORDER BY ga, gb, a, b")
+same(f"SELECT a, b, grouping(a, b) AS g, count(*) FILTER (WHERE c) AS n, min(b) AS m FROM {MANY} WHERE a < 3 GROUP BY CUBE (a, b) ORDER BY grouping(a, b) DESC, a NULLS LAST, b NULLS FIRST LIMIT 12")
+same(f"SELECT b, c, grouping(b) + grouping(c) AS g, count(*) AS n, avg(v) AS s FROM {MANY} GROUP BY GROUPING SETS ((b), (c), (b), ()) HAVING grouping(b) = 1 OR sum(v) > 5e8 ORDER BY g, b, c")
+same(f"SELECT a, c, count(*) AS n FROM {MANY} GROUP BY GROUPING SETS ((a, c), (c, a), ()) HAVING a IS NULL OR a > 5 ORDER BY a, c, n")
+same(f"SELECT a, b, count(*) AS n, sum(v) AS s FROM {MANY} WHERE i < 0 GROUP BY CUBE (a, b)")
+same(f"SELECT a, count(*) AS n FROM {MANY} WHERE i < 0 GROUP BY GROUPING SETS ((a), (), ())")
+same(f"SELECT count(*) AS n, sum(c) AS s, max(m) AS m FROM (SELECT i // 3, b, c, count(*) AS c, max(i) AS m FROM {MANY} GROUP BY CUBE (i // 3, b, c)) x")
+same(f"SELECT g, sum(n) AS n, count(*) AS c FROM (SELECT grouping(a) * 2 + grouping(c) AS g, count(*) AS n FROM {MANY} GROUP BY ROLLUP (c, a)) x GROUP BY g ORDER BY g")
+
 f.note("Hashes, as hexadecimal digits.")
 same("SELECT i, md5(s) AS m, sha256(s) AS h FROM t ORDER BY i")
 same("SELECT md5('é') AS m, sha256(NULL) AS h FROM t WHERE i = 1")

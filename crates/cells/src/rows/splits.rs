@@ -40,6 +40,8 @@ use super::partition_top::PartitionTopExec;
 use super::series::SeriesExec;
 use super::table::TensorExec;
 use crate::walk::Walk;
+use coded::CodedExec;
+pub(super) use coded::with_coded_sets;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{JoinType, internal_err};
 use datafusion::datasource::source::DataSourceExec;
@@ -119,8 +121,12 @@ pub(super) fn with_splits(
     Ok(gathered(plan.data))
 }
 
-/// The name by which an operator is known: a join that may go to files has the one of the join.
+/// The name by which an operator is known: a join that may go to files has the one of the join, and an aggregate that
+/// numbers its keys the one of the aggregate.
 pub(super) fn name_of(node: &Arc<dyn ExecutionPlan>) -> &str {
+    if let Some(coded) = node.downcast_ref::<CodedExec>() {
+        return coded.partial().name();
+    }
     let join = node.downcast_ref::<GraceJoinExec>();
     join.map_or_else(|| node.name(), |grace| grace.join().name())
 }

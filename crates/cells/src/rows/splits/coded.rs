@@ -8,30 +8,37 @@
 //! Where many rows share few groups, their keys have few values. A value is found in a table that fits into the cache, and
 //! so are the pairs of two numbers; DataFusion hashes and compares all keys of each row. States, the order of groups, which
 //! is that of their first rows, and bits are those of DataFusion's partial aggregate.
+//!
+//! Groups of several sets of keys ([`sets`]) are found in this way however many they are: the keys of a row are looked up in
+//! the finest sets alone, where DataFusion does so in each set.
 
 mod numbers;
+mod sets;
 
 use super::groups::{evaluated, keys};
 use super::replaced;
 use crate::rows::single::{only_input, usual};
-use datafusion::arrow::array::{ArrayRef, AsArray};
+use crate::walk::Walk;
+use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray, new_null_array};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::internal_datafusion_err;
+use datafusion::common::tree_node::Transformed;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::aggregates::AggregateExec;
+use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, InputOrderMode};
 use futures::{TryStreamExt, stream};
 use numbers::Numbers;
+use sets::Sets;
 use std::fmt;
 use std::sync::Arc;
 
-/// A partial aggregate of few groups.
+/// A partial aggregate of few groups, or of several sets of keys.
 #[derive(Debug)]
 pub(super) struct CodedExec {
     partial: AggregateExec,
@@ -41,9 +48,40 @@ impl CodedExec {
     /// `None` if the keys have types, or the calls have states, that cannot be computed in this way.
     pub(super) fn of(partial: &AggregateExec) -> Result<Option<Self>> {
         let types = types(partial)?;
-        let has_states = partial.aggr_expr().iter().all(|call| call.groups_accumulator_supported());
-        Ok((has_states && Numbers::has(&types)).then(|| CodedExec { partial: partial.clone() }))
+        let has_states = partial
+            .aggr_expr()
+            .iter()
+            .all(|call| call.groups_accumulator_supported() && call.order_bys().is_empty());
+        let has_keys =
+            Numbers::has(&types) && Sets::has(types.len(), partial.group_expr().groups());
+        Ok((has_states && has_keys).then(|| CodedExec { partial: partial.clone() }))
     }
+
+    pub(super) fn partial(&self) -> &AggregateExec {
+        &self.partial
+    }
+}
+
+/// The plan, whose partial aggregates of several sets of keys find their groups by numbers.
+///
+/// # Errors
+/// DataFusion's.
+pub(in crate::rows) fn with_coded_sets(
+    plan: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.map_up(|node| {
+        let partial = node.downcast_ref::<AggregateExec>().filter(|aggregate| {
+            *aggregate.mode() == AggregateMode::Partial
+                && aggregate.group_expr().has_grouping_set()
+                && aggregate.limit_options().is_none()
+                && *aggregate.input_order_mode() == InputOrderMode::Linear
+        });
+        match partial.map(CodedExec::of).transpose()?.flatten() {
+            Some(coded) => Ok(Transformed::yes(Arc::new(coded) as Arc<dyn ExecutionPlan>)),
+            None => Ok(Transformed::no(node)),
+        }
+    })
+    .map(|t| t.data)
 }
 
 /// The types of the keys.
@@ -89,6 +127,7 @@ impl ExecutionPlan for CodedExec {
                     return Ok(Some((table.take()?, Some((input, table)))));
                 }
             }
+            table.finish()?;
             Ok::<_, DataFusionError>(Some((table.take()?, None)))
         });
         let batches = states
@@ -113,13 +152,22 @@ struct Call {
     states: Box<dyn GroupsAccumulator>,
 }
 
+impl Call {
+    /// The arguments and the filter for the rows of a batch.
+    fn values(&self, batch: &RecordBatch) -> Result<(Vec<ArrayRef>, Option<ArrayRef>)> {
+        let filter = self.filter.as_ref();
+        let filter = filter.map(|filter| filter.evaluate(batch)?.into_array(batch.num_rows()));
+        Ok((evaluated(&self.arguments, batch)?, filter.transpose()?))
+    }
+}
+
 /// Groups and the states of their calls.
 struct Table {
     aggregate: AggregateExec,
     key_exprs: Vec<Arc<dyn PhysicalExpr>>,
-    keys: Numbers,
+    keys: Sets,
     calls: Vec<Call>,
-    /// The group of each row of a batch.
+    /// The group of each row of a batch in one set.
     groups: Vec<usize>,
     memory: MemoryReservation,
 }
@@ -134,10 +182,12 @@ impl Table {
                 states: call.create_groups_accumulator()?,
             })
         });
+        let (by, types, schema) = (aggregate.group_expr(), types(aggregate)?, aggregate.schema());
+        let id = by.has_grouping_set().then(|| schema.field(types.len()).data_type().clone());
         Ok(Table {
             aggregate: aggregate.clone(),
             key_exprs: keys(aggregate),
-            keys: Numbers::new(&types(aggregate)?),
+            keys: Sets::new(types, by.groups(), id),
             calls: calls.collect::<Result<_>>()?,
             groups: Vec::new(),
             memory: MemoryConsumer::new("groups").register(context.memory_pool()),
@@ -145,17 +195,36 @@ impl Table {
     }
 
     fn update(&mut self, batch: &RecordBatch) -> Result<()> {
-        let keys = evaluated(&self.key_exprs, batch)?;
-        self.keys.number(&keys, &mut self.groups)?;
+        self.keys.number(&evaluated(&self.key_exprs, batch)?)?;
+        let values = self.calls.iter().map(|call| call.values(batch));
+        let values = values.collect::<Result<Vec<_>>>()?;
+        for set in 0..self.keys.count() {
+            self.keys.groups_of(set, &mut self.groups)?;
+            for (call, (arguments, filter)) in self.calls.iter_mut().zip(&values) {
+                let filter = filter.as_ref().map(|filter| filter.as_boolean());
+                call.states.update_batch(arguments, &self.groups, filter, self.keys.len())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the groups that exist without rows.
+    fn finish(&mut self) -> Result<()> {
+        if self.keys.len() > 0 {
+            return Ok(());
+        }
+        self.keys.add_totals();
+        if self.keys.len() == 0 {
+            return Ok(());
+        }
+        // A row that no call takes: some states count groups without any row as those of rows without NULL.
+        let none = BooleanArray::from(vec![false]);
+        let schema = self.aggregate.input().schema();
         for call in &mut self.calls {
-            let arguments = evaluated(&call.arguments, batch)?;
-            let filter = call
-                .filter
-                .iter()
-                .map(|filter| filter.evaluate(batch)?.into_array(batch.num_rows()));
-            let filter = filter.collect::<Result<Vec<ArrayRef>>>()?;
-            let filter = filter.first().map(|filter| filter.as_boolean());
-            call.states.update_batch(&arguments, &self.groups, filter, self.keys.len())?;
+            let arguments = call.arguments.iter();
+            let arguments = arguments.map(|arg| Ok(new_null_array(&arg.data_type(&schema)?, 1)));
+            let arguments = arguments.collect::<Result<Vec<_>>>()?;
+            call.states.update_batch(&arguments, &[0], Some(&none), self.keys.len())?;
         }
         Ok(())
     }

@@ -38,7 +38,7 @@ fn rows() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-pub(in crate::rows) const QUERIES: [&str; 45] = [
+pub(in crate::rows) const QUERIES: [&str; 48] = [
     "SELECT * FROM t",
     "SELECT id, v * 2 FROM t WHERE g = 3",
     "SELECT sum(v), avg(v), count(*), min(s), max(id), stddev(v) FROM t",
@@ -80,6 +80,9 @@ pub(in crate::rows) const QUERIES: [&str; 45] = [
     UNION,
     UNION_OF_CONSTANTS,
     "SELECT g, sum(v), count(*), min(s) FROM (SELECT g, v, s FROM t UNION ALL SELECT g, v, s FROM t WHERE k < 2000) q GROUP BY g ORDER BY g",
+    "SELECT g, k % 5, count(*), sum(v), avg(v), min(s) FROM t GROUP BY CUBE (g, k % 5) ORDER BY 1, 2, 3",
+    "SELECT k, g, s, count(*), sum(id), min(v) FROM t GROUP BY GROUPING SETS ((k, g), (s), (g), ()) ORDER BY 1, 2, 3, 4",
+    "SELECT g, s, count(*), sum(v) FROM t WHERE k < 0 GROUP BY ROLLUP (g, s)",
     // Sums of floats above sorts depend on the ends of batches.
     "SELECT sum(v), sum(d * d), count(d) FROM (SELECT v, v - lag(v) OVER (ORDER BY s, id) AS d FROM t) q",
     "SELECT sum(d), max(d) FROM (SELECT avg(v) OVER (PARTITION BY k ORDER BY id) AS d FROM t WHERE g > 2) q",
@@ -176,6 +179,7 @@ async fn batches(
     let is_stopped: crate::rows::IsStopped = Arc::new(|| false);
     let rules = JoinRules::of(std::slice::from_ref(&plan))?;
     let plan = with_exact_sorts(with_grace_joins(plan, rules, &is_stopped)?, rules)?;
+    let plan = with_coded_sets(plan)?;
     let batches = collect(plan.clone(), Arc::new(TaskContext::from(&context.state()))).await?;
     Ok((plan, batches))
 }

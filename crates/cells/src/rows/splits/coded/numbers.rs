@@ -88,23 +88,24 @@ impl Numbers {
         columns + self.pairs.iter().map(Pairs::size).sum::<usize>()
     }
 
+    /// The numbers of the values of these groups, for each column.
+    pub(super) fn values_of(&self, mut groups: Vec<u32>) -> Vec<Vec<u32>> {
+        let mut columns = Vec::with_capacity(self.columns.len());
+        for Pairs { of, .. } in self.pairs.iter().rev() {
+            columns.push(groups.iter().map(|group| of[*group as usize].1).collect());
+            groups.iter_mut().for_each(|group| *group = of[*group as usize].0);
+        }
+        columns.push(groups);
+        columns.reverse();
+        columns
+    }
+
     /// The keys of all groups, in their order. Nothing is numbered then.
     pub(super) fn take(&mut self) -> Result<Vec<ArrayRef>> {
-        let mut groups: Vec<u32> = (0..self.len() as u32).collect();
-        let mut taken = Vec::with_capacity(self.columns.len());
-        for at in (0..self.columns.len()).rev() {
-            let own = match at.checked_sub(1).map(|at| std::mem::take(&mut self.pairs[at]).of) {
-                Some(of) => {
-                    let own = groups.iter().map(|group| of[*group as usize].1).collect();
-                    groups.iter_mut().for_each(|group| *group = of[*group as usize].0);
-                    own
-                }
-                None => std::mem::take(&mut groups),
-            };
-            taken.push(self.columns[at].take(own)?);
-        }
-        taken.reverse();
-        Ok(taken)
+        let numbers = self.values_of((0..self.len() as u32).collect());
+        self.pairs.fill_with(Pairs::default);
+        let columns = self.columns.iter_mut().zip(numbers);
+        columns.map(|(column, numbers)| column.take(numbers)).collect()
     }
 }
 
@@ -167,7 +168,7 @@ impl Pairs {
     }
 }
 
-fn check(numbers: usize) -> Result<()> {
+pub(super) fn check(numbers: usize) -> Result<()> {
     match numbers < NONE as usize {
         true => Ok(()),
         false => internal_err!("{numbers} groups in one table"),

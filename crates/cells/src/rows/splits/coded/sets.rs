@@ -1,0 +1,260 @@
+//! The groups of several sets of keys: `ROLLUP`, `CUBE` and `GROUPING SETS`.
+//!
+//! ```text
+//! ROLLUP (a, b)     keys of a row ──▶ group of (a, b) ──▶ group of (a)
+//!                                                     └─▶ group of ()
+//! ```
+//! A set is finest if no other set has all of its keys. The keys of rows are numbered for the finest sets alone. All rows
+//! of a group there share a group in a coarser set, which is looked up once, when the finer group is new. Groups of all
+//! sets have one order, that of DataFusion: by batches, of a batch by sets, of a set by rows.
+
+use super::numbers::{Numbers, check};
+use datafusion::arrow::array::{Array, ArrayRef, UInt32Array, UInt64Array, new_null_array};
+use datafusion::arrow::compute::{cast, concat, take};
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::hash_utils::RandomState;
+use datafusion::error::Result;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::mem;
+
+/// The keys of groups of all sets, numbered.
+pub(super) struct Sets {
+    types: Vec<DataType>,
+    finest: Vec<Finest>,
+    sets: Vec<Set>,
+    /// The set of each group, and the first of its groups in the finest set.
+    groups: Vec<(u32, u32)>,
+    /// The type of `__grouping_id`, which is a further key, if there is one.
+    id: Option<DataType>,
+}
+
+/// A set that no other one has all keys of, and the rows of a batch in it.
+struct Finest {
+    keys: Vec<usize>,
+    numbers: Numbers,
+    /// The group of each row.
+    rows: Vec<usize>,
+    /// The numbers of the values of new groups, for each key.
+    new: Vec<Vec<u32>>,
+}
+
+/// A set of keys.
+struct Set {
+    /// True for each key that is NULL in this set.
+    nulls: Vec<bool>,
+    /// The value of `__grouping_id`.
+    id: u64,
+    /// The finest set that has all of its keys.
+    finest: usize,
+    /// `None` if it has all keys of the finest set.
+    coarser: Option<Coarser>,
+    /// For each group of the finest set the group here, as it is numbered among those of all sets.
+    of_finest: Vec<u32>,
+}
+
+/// Some keys of a finest set.
+struct Coarser {
+    /// Their positions there.
+    keys: Vec<usize>,
+    /// The groups by the numbers of the values of the keys.
+    known: HashMap<Box<[u32]>, u32, RandomState>,
+}
+
+impl Sets {
+    /// True if groups of sets of so many keys can be numbered. A set has true for each key that is NULL in it.
+    pub(super) fn has(keys: usize, nulls: &[Vec<bool>]) -> bool {
+        // Bits of `__grouping_id`: the keys, and how often a set came before.
+        let bits = keys + (usize::BITS - nulls.len().leading_zeros()) as usize;
+        bits <= u64::BITS as usize && nulls.iter().any(|set| set.contains(&false))
+    }
+
+    pub(super) fn new(types: Vec<DataType>, nulls: &[Vec<bool>], id: Option<DataType>) -> Self {
+        let mut by_size: Vec<usize> = (0..nulls.len()).collect();
+        by_size.sort_by_key(|at| Reverse(keys_of(&nulls[*at]).len()));
+        let (mut finest, mut of) = (Vec::<Finest>::new(), vec![0; nulls.len()]);
+        for at in by_size {
+            let keys = keys_of(&nulls[at]);
+            let has_all = |f: &Finest| keys.iter().all(|key| f.keys.contains(key));
+            of[at] = finest.iter().position(has_all).unwrap_or(finest.len());
+            if of[at] == finest.len() {
+                finest.push(Finest::new(keys, &types));
+            }
+        }
+        let mut before: HashMap<&[bool], u64> = HashMap::new();
+        let sets = nulls.iter().zip(of).map(|(set, of)| {
+            let before = before.entry(set).or_default();
+            let id = id_of(set, *before);
+            *before += 1;
+            let coarser = Coarser::of(&keys_of(set), &finest[of].keys);
+            Set { nulls: set.clone(), id, finest: of, coarser, of_finest: Vec::new() }
+        });
+        let sets = sets.collect();
+        Sets { types, finest, sets, groups: Vec::new(), id }
+    }
+
+    /// The sets.
+    pub(super) fn count(&self) -> usize {
+        self.sets.len()
+    }
+
+    /// The groups so far.
+    pub(super) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Numbers the rows of a batch. The groups of each set are asked for then, one set after the other.
+    pub(super) fn number(&mut self, keys: &[ArrayRef]) -> Result<()> {
+        self.finest.iter_mut().try_for_each(|finest| finest.number(keys))
+    }
+
+    /// The group of each row in a set.
+    pub(super) fn groups_of(&mut self, at: usize, groups: &mut Vec<usize>) -> Result<()> {
+        let set = &mut self.sets[at];
+        let finest = &self.finest[set.finest];
+        set.add(at, finest, &mut self.groups)?;
+        groups.clear();
+        groups.extend(finest.rows.iter().map(|group| set.of_finest[*group] as usize));
+        Ok(())
+    }
+
+    /// Adds the group of each set without keys, which has one even if there are no rows.
+    pub(super) fn add_totals(&mut self) {
+        for (at, set) in (0..).zip(&self.sets) {
+            if keys_of(&set.nulls).is_empty() {
+                self.groups.push((at, 0));
+            }
+        }
+    }
+
+    pub(super) fn size(&self) -> usize {
+        let finest: usize = self.finest.iter().map(Finest::size).sum();
+        let sets: usize = self.sets.iter().map(Set::size).sum();
+        finest + sets + self.groups.capacity() * size_of::<(u32, u32)>()
+    }
+
+    /// The keys of all groups, in their order. Nothing is numbered then.
+    pub(super) fn take(&mut self) -> Result<Vec<ArrayRef>> {
+        let groups = mem::take(&mut self.groups);
+        let taken = self.finest.iter_mut().map(Finest::take);
+        let taken = taken.collect::<Result<Vec<Vec<ArrayRef>>>>()?;
+        let mut columns = Vec::with_capacity(self.types.len() + 1);
+        for (key, kind) in self.types.iter().enumerate() {
+            // The values of all finest sets that have the key, and where those of each set begin.
+            let (mut parts, mut starts, mut len) = (Vec::<&dyn Array>::new(), Vec::new(), 0);
+            for (finest, taken) in self.finest.iter().zip(&taken) {
+                starts.push(len);
+                if let Some(at) = finest.keys.iter().position(|other| *other == key) {
+                    parts.push(&taken[at]);
+                    len += taken[at].len() as u32;
+                }
+            }
+            if len == 0 {
+                columns.push(new_null_array(kind, groups.len()));
+                continue;
+            }
+            let values = groups.iter().map(|(set, first)| {
+                let set = &self.sets[*set as usize];
+                (!set.nulls[key]).then(|| starts[set.finest] + first)
+            });
+            columns.push(take(&concat(&parts)?, &values.collect::<UInt32Array>(), None)?);
+        }
+        if let Some(kind) = &self.id {
+            let ids = groups.iter().map(|(set, _)| self.sets[*set as usize].id);
+            columns.push(cast(&UInt64Array::from_iter_values(ids), kind)?);
+        }
+        self.sets.iter_mut().for_each(Set::clear);
+        Ok(columns)
+    }
+}
+
+/// The keys of a set.
+fn keys_of(nulls: &[bool]) -> Vec<usize> {
+    nulls.iter().enumerate().filter(|(_, is_null)| !**is_null).map(|(key, _)| key).collect()
+}
+
+/// The value of `__grouping_id`: a bit for each key that is NULL, that of the last key lowest, and above them the number of
+/// the same sets before.
+fn id_of(set: &[bool], before: u64) -> u64 {
+    set.iter().fold(before, |id, is_null| (id << 1) | u64::from(*is_null))
+}
+
+impl Finest {
+    fn new(keys: Vec<usize>, types: &[DataType]) -> Self {
+        let types: Vec<DataType> = keys.iter().map(|key| types[*key].clone()).collect();
+        Finest { keys, numbers: Numbers::new(&types), rows: Vec::new(), new: Vec::new() }
+    }
+
+    fn number(&mut self, keys: &[ArrayRef]) -> Result<()> {
+        let keys: Vec<ArrayRef> = self.keys.iter().map(|key| keys[*key].clone()).collect();
+        let before = self.numbers.len() as u32;
+        self.numbers.number(&keys, &mut self.rows)?;
+        self.new = self.numbers.values_of((before..self.numbers.len() as u32).collect());
+        Ok(())
+    }
+
+    fn size(&self) -> usize {
+        let new: usize = self.new.iter().map(|new| new.capacity() * size_of::<u32>()).sum();
+        self.numbers.size() + new + self.rows.capacity() * size_of::<usize>()
+    }
+
+    fn take(&mut self) -> Result<Vec<ArrayRef>> {
+        (self.rows, self.new) = (Vec::new(), Vec::new());
+        self.numbers.take()
+    }
+}
+
+impl Set {
+    /// Finds the groups of new groups of the finest set.
+    fn add(&mut self, at: usize, finest: &Finest, groups: &mut Vec<(u32, u32)>) -> Result<()> {
+        let new = self.of_finest.len()..finest.numbers.len();
+        self.of_finest.reserve(new.len());
+        for (row, finer) in new.enumerate() {
+            let next = groups.len() as u32;
+            let group = match &mut self.coarser {
+                Some(coarser) => coarser.group(&finest.new, row, next),
+                None => next,
+            };
+            if group == next {
+                groups.push((at as u32, finer as u32));
+            }
+            self.of_finest.push(group);
+        }
+        check(groups.len())
+    }
+
+    fn size(&self) -> usize {
+        let coarser = self.coarser.as_ref().map_or(0, Coarser::size);
+        coarser + self.of_finest.capacity() * size_of::<u32>()
+    }
+
+    fn clear(&mut self) {
+        self.of_finest = Vec::new();
+        if let Some(coarser) = &mut self.coarser {
+            coarser.known = HashMap::default();
+        }
+    }
+}
+
+impl Coarser {
+    /// `None` if the finest set has no other keys.
+    fn of(keys: &[usize], finest: &[usize]) -> Option<Self> {
+        let at = (0..finest.len()).filter(|at| keys.contains(&finest[*at]));
+        let known = HashMap::default();
+        (keys.len() < finest.len()).then(|| Coarser { keys: at.collect(), known })
+    }
+
+    /// The group of a row of keys of the finest set: `next` if it is new.
+    fn group(&mut self, keys: &[Vec<u32>], row: usize, next: u32) -> u32 {
+        let values: Box<[u32]> = self.keys.iter().map(|key| keys[*key][row]).collect();
+        *self.known.entry(values).or_insert(next)
+    }
+
+    fn size(&self) -> usize {
+        let keys = self.known.len() * self.keys.len() * size_of::<u32>();
+        keys + self.known.capacity() * size_of::<(Box<[u32]>, u32)>()
+    }
+}
+
+#[cfg(test)]
+mod tests;

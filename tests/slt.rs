@@ -214,6 +214,11 @@ fn cell(column: &dyn Array, field: &Field, row: usize) -> String {
             };
             time_text(us)
         }
+        DataType::List(of) => {
+            let elements = column.as_list::<i32>().value(row);
+            let text = |i| if elements.is_null(i) { "".into() } else { cell(&elements, of, i) };
+            format!("[{}]", (0..elements.len()).map(text).collect::<Vec<String>>().join(", "))
+        }
         other => format!("<{other}>"),
     }
 }

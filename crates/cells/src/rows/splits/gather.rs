@@ -7,9 +7,10 @@ use super::replaced;
 use crate::rows::remote::RemoteExec;
 use crate::rows::single::{self, usual};
 use crate::rows::stop::unchecked;
+use datafusion::arrow::array::Array;
 use datafusion::arrow::compute::BatchCoalescer;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
 use datafusion::common::utils::memory::{RecordBatchMemoryCounter, get_record_batch_memory_size};
 use datafusion::common::{JoinType, internal_datafusion_err};
 use datafusion::error::Result;
@@ -211,7 +212,7 @@ pub(super) fn coalesced(
 ) -> BoxStream<'static, Result<RecordBatch>> {
     let joined = BatchCoalescer::new(schema, batch_rows)
         .with_biggest_coalesce_batch_size(Some(batch_rows / 2));
-    through(joined, rows)
+    through(joined, rows, batch_rows)
 }
 
 /// Batches of exactly so many rows, and a last one of fewer.
@@ -220,16 +221,22 @@ pub(super) fn exactly(
     schema: SchemaRef,
     batch_rows: usize,
 ) -> BoxStream<'static, Result<RecordBatch>> {
-    through(BatchCoalescer::new(schema, batch_rows), rows)
+    through(BatchCoalescer::new(schema, batch_rows), rows, batch_rows)
 }
 
 fn through(
     joined: BatchCoalescer,
     rows: BoxStream<'static, Result<RecordBatch>>,
+    batch_rows: usize,
 ) -> BoxStream<'static, Result<RecordBatch>> {
-    let batches = stream::try_unfold((Some(rows), joined), |(mut rows, mut joined)| async move {
+    let state = (Some(rows), joined);
+    let batches = stream::try_unfold(state, move |(mut rows, mut joined)| async move {
         loop {
             if let Some(batch) = joined.next_completed_batch() {
+                let batch = match batch.num_rows() < batch_rows / 2 {
+                    true => fitted(batch)?,
+                    false => batch,
+                };
                 return Ok(Some((batch, (rows, joined))));
             }
             let Some(left) = &mut rows else { return Ok(None) };
@@ -243,6 +250,14 @@ fn through(
         }
     });
     batches.boxed()
+}
+
+/// The batch without the room of its columns for more rows: it would be charged.
+fn fitted(batch: RecordBatch) -> Result<RecordBatch> {
+    let (schema, mut columns, rows) = batch.into_parts();
+    columns.iter_mut().for_each(Array::shrink_to_fit);
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(schema, columns, &options)?)
 }
 
 impl GatherExec {

@@ -15,7 +15,8 @@
 //! | WHERE, HAVING, ON, FILTER, WHEN | parts of AND before it that are true, parts of OR before it that are not |
 //! | values: `SELECT a AND b` | the same, but NULL before AND guards nothing: `NULL AND false` is false |
 //! | arguments of an aggregate with FILTER | its FILTER |
-//! | an equality of two relations, which may be a key | the parts before it that have columns of the same side alone |
+//! | a condition that has columns of one relation alone | the parts before it that have no columns of others |
+//! | an equality of two relations, which may be a key | for each side, the parts before it that have columns of it alone |
 //!
 //! [`rewrite`] runs before DataFusion's optimiser, in the order of the text. [`merged`] runs where a condition meets that
 //! of a subquery, which comes first. [`settled`] runs after the optimiser: `CASE` of Booleans is AND and OR, and joins
@@ -264,20 +265,26 @@ impl<'a> Guards<'a> {
             let risks = if is_plain { risks(&part, self.schema)? } else { Vec::new() };
             let before = seen.guards(&risks);
             let is_new = before.is_none();
-            let sufficient = before.unwrap_or(&known);
+            let mut sufficient = before.unwrap_or_else(|| known.clone());
+            if is_condition && fails {
+                // Guards of other relations would keep it above their join.
+                let of = relations(&part);
+                sufficient.retain(|guard| relations(guard).is_subset(&of));
+            }
+            let has_all = is_new && sufficient.len() == known.len();
             let part = match part {
                 part if is_outer => part,
                 Expr::BinaryExpr(equality) if is_key => self.of_equality(equality, &known)?,
-                part => self.visit(part, sufficient, counts)?,
+                part => self.visit(part, &sufficient, counts)?,
             };
             if is_new {
-                seen.add(risks, &known);
+                seen.add(risks, sufficient, has_all);
             }
             let guard = bare(&part);
             let is_small = !fails || size(guard)? <= FALLIBLE_MAX;
             if is_small && is_usable(guard)? {
                 // It is true only where all guards before it are.
-                let implies_all = is_condition && is_new && !is_key && is_null_if_excluded(guard);
+                let implies_all = is_condition && has_all && !is_key && is_null_if_excluded(guard);
                 if implies_all && self.left.get() > 0 {
                     known.clear();
                 }

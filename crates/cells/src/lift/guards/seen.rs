@@ -6,7 +6,7 @@
 //! In rows with the first guard the first cast does not fail, so the second one does not either, and `s::int > 5` need not
 //! guard it. Otherwise each part of a chain would have all parts before it inside.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DFSchema, Result};
@@ -18,28 +18,42 @@ use crate::walk::Walk;
 
 #[derive(Default)]
 pub(super) struct Seen {
-    /// Guards of parts, each stronger than those before it.
-    stages: Vec<Vec<Expr>>,
+    stages: Vec<Stage>,
     /// The stage at which an expression was evaluated first.
     first: HashMap<Expr, usize>,
 }
 
+/// The guards of a part.
+struct Stage {
+    guards: Vec<Expr>,
+    /// False if guards of other relations were left out. One that has all is stronger than those before it.
+    has_all: bool,
+}
+
 impl Seen {
     /// Guards that suffice for these expressions, because parts before were evaluated with them.
-    pub(super) fn guards(&self, risks: &[Expr]) -> Option<&[Expr]> {
-        let mut last = None;
+    pub(super) fn guards(&self, risks: &[Expr]) -> Option<Vec<Expr>> {
+        let mut stages = BTreeSet::new();
         for risk in risks {
-            last = last.max(Some(*self.first.get(risk)?));
+            stages.insert(*self.first.get(risk)?);
         }
-        self.stages.get(last?).map(Vec::as_slice)
+        let stages: Vec<&Stage> = stages.iter().filter_map(|at| self.stages.get(*at)).collect();
+        let strongest = stages.iter().rposition(|stage| stage.has_all).unwrap_or(0);
+        let mut guards: Vec<Expr> = Vec::new();
+        for guard in stages.get(strongest..)?.iter().flat_map(|stage| &stage.guards) {
+            if !guards.contains(guard) {
+                guards.push(guard.clone());
+            }
+        }
+        (!stages.is_empty()).then_some(guards)
     }
 
-    pub(super) fn add(&mut self, risks: Vec<Expr>, guards: &[Expr]) {
+    pub(super) fn add(&mut self, risks: Vec<Expr>, guards: Vec<Expr>, has_all: bool) {
         if risks.is_empty() {
             return;
         }
         let stage = self.stages.len();
-        self.stages.push(guards.to_vec());
+        self.stages.push(Stage { guards, has_all });
         for risk in risks {
             self.first.entry(risk).or_insert(stage);
         }

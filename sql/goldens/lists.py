@@ -83,7 +83,7 @@ texts("list_concat(l, [9])", "list_append(l, 9)", "list_prepend(9, l)", "array_p
 same("SELECT id, len(l || [9]) AS a FROM n WHERE id <> 3 ORDER BY id")
 
 f.note("Lengths, parts of texts, lists of lists.")
-values("len(l)", "length(l)", "array_length(l)", "len(s)", "length('añb')", "len(s[1])", "'<' || array_to_string(s, '-') || '>'")
+values("len(l)", "length(l)", "array_length(l)", "len(s)", "length('añb')", "len(s[1])")
 same("SELECT string_split(t, '-')[2] AS a, len(string_split(t, '-')) AS b, len(string_split(t, '')) AS c, len(str_split(t, NULL)) AS d, array_to_string(string_to_array('x' || t, 'b'), '/') AS e FROM (VALUES ('a-b-c'), (''), ('añb'), (NULL)) v(t) ORDER BY t")
 same("SELECT array_to_string(flatten([l, [8], NULL]), ',') AS a, len(flatten([l, l])) AS b FROM n WHERE id IN (1, 2, 4) ORDER BY id")
 f.error("SELECT len(l, 1) FROM n", ".*`len` takes one text or list")

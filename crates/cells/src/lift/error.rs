@@ -446,9 +446,15 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
         };
     }
     let lower = message.to_lowercase();
-    let is_type = ["coerc", "type signature", "cannot infer common", "data type", "cannot cast"]
-        .iter()
-        .any(|part| lower.contains(part));
+    let of_types = [
+        "coerc",
+        "type signature",
+        "cannot infer common",
+        "data type",
+        "cannot cast",
+        ", and this is ",
+    ];
+    let is_type = of_types.iter().any(|part| lower.contains(part));
     failed(if is_type { "type_error" } else { "plan_error" }, sentence(message), position)
 }
 

@@ -89,7 +89,7 @@ impl AggregateUDFImpl for Discrete {
             }
             [of, _] if !has_order(of) => {
                 let of = spoken(&of.to_string());
-                plan_err!("`{NAME}` takes values that have an order, and this is {of}")
+                plan_err!("`{NAME}` takes values that can be ordered, not {of}")
             }
             _ => plan_err!("`{NAME}` takes a column and one number from 0 to 1"),
         }

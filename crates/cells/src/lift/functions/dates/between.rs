@@ -206,7 +206,7 @@ impl Between {
             (from, to) if from == to => Ok(from),
             (from, to) => {
                 let (from, to) = (from.name(), to.name());
-                plan_err!("`{name}` takes times of one calendar, and these are of {from} and {to}")
+                plan_err!("`{name}` takes times of one calendar, not of {from} and {to}")
             }
         }
     }

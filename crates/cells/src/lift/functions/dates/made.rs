@@ -144,7 +144,7 @@ impl ScalarUDFImpl for Spans {
             }
             [of] if of.is_numeric() && self.span.has_parts() => Ok(vec![DataType::Float64]),
             [of] => plan_err!(
-                "`{function}` takes an integer, and this is {}; an interval times a number is `x * INTERVAL '1 day'`",
+                "`{function}` takes an integer, not {}; a multiple of an interval is `x * INTERVAL '1 day'`",
                 spoken(&of.to_string())
             ),
             _ => plan_err!("`{function}` takes one number"),

@@ -334,7 +334,7 @@ impl ScalarUDFImpl for Read {
         for of in [text, format] {
             if !is_text(of) && !of.is_null() {
                 let of = spoken(&of.to_string());
-                return plan_err!("`{}` takes a text and a format, and this is {of}", self.name());
+                return plan_err!("`{}` takes a text and a format, not {of}", self.name());
             }
         }
         Ok(vec![DataType::Utf8, DataType::Utf8])

@@ -272,7 +272,7 @@ impl ScalarUDFImpl for Write {
         let (format, time) = (&types[place], &types[1 - place]);
         if !is_text(format) && !format.is_null() {
             let format = spoken(&format.to_string());
-            return plan_err!("the format of `{NAME}` is a text, and this is {format}");
+            return plan_err!("the format of `{NAME}` must be a text, not {format}");
         }
         let mut all = vec![DataType::Utf8; 2];
         all[1 - place] = match time {

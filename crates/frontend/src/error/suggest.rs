@@ -55,7 +55,7 @@ pub(super) fn hint(kind: &str, name: &str, candidates: &[String]) -> Option<Stri
                 Some(format!("put paths and URLs in quotes: `FROM '{name}'`"))
             }
             ("function", Some((of, method))) => Some(format!(
-                "functions have no prefix, and methods are functions: `{method}(…)`, `{method}({of}, …)`"
+                "functions have no prefix, and methods are written as functions: `{method}(…)`, `{method}({of}, …)`"
             )),
             _ => None,
         },

@@ -272,7 +272,7 @@ pub fn flatten(b: &mut Builder, nodes: &[NodeId], shape: &[u64]) -> Result<Vec<N
 fn other<T>(span: Span) -> Result<T, Error> {
     Err(PlanError::Broken {
         pass: "lower",
-        reason: "an island gave something else than it was asked for".into(),
+        reason: "an island returned an unexpected kind of result".into(),
     })
     .at(span)
 }

@@ -74,7 +74,7 @@ fn value(expr: &Expr) -> Option<Error> {
     Some(Error::Unsupported {
         construct: "a lambda as an item".to_string(),
         position: Position::of_span(name.map_or_else(|| expr.span(), |name| name.name.span)),
-        hint: Some("`->` stands in arguments of functions only".to_string()),
+        hint: Some("`->` is only allowed in arguments of functions".to_string()),
     })
 }
 

@@ -264,7 +264,7 @@ impl ScalarUDFImpl for Between {
         let part = match (self.kind, args.args.first()) {
             (Kind::Age, _) => None,
             (_, Some(ColumnarValue::Scalar(part))) => Some(self.part(Some(part))?),
-            _ => return exec_err!("`{}`: the part is not a text of the query", self.name()),
+            _ => return exec_err!("`{}`: the part must be a constant text", self.name()),
         };
         let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let arrays = ColumnarValue::values_to_arrays(&args.args)?;

@@ -313,9 +313,9 @@ impl Read {
             Some(format) if format.is_null() => Ok(None),
             Some(format) => match format.try_as_str().flatten() {
                 Some(format) => Ok(Some(items(format)?)),
-                None => plan_err!("the format of `{}` is a text", self.name()),
+                None => plan_err!("the format of `{}` must be a text", self.name()),
             },
-            None => plan_err!("the format of `{}` is a text of the query", self.name()),
+            None => plan_err!("the format of `{}` must be a constant text", self.name()),
         }
     }
 }
@@ -352,7 +352,7 @@ impl ScalarUDFImpl for Read {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let [texts, ColumnarValue::Scalar(format)] = args.args.as_slice() else {
-            return exec_err!("the format of `{}` is a text of the query", self.name());
+            return exec_err!("the format of `{}` must be a constant text", self.name());
         };
         let is_scalar = matches!(texts, ColumnarValue::Scalar(_));
         let texts = texts.to_array(1)?;

@@ -248,7 +248,7 @@ fn labels_that_do_not_go_on_are_refused_by_tensors_as_by_stores() {
         "INSERT INTO t SELECT assign_coords(v, day => arange(83, 116)::float64) AS v FROM '{new}'"
     );
     let told = place.lines(&floats).unwrap_err();
-    let reason = "the labels of `day` are float64, those that it has are int64";
+    let reason = "the labels of `day` are float64, the existing ones are int64";
     assert_eq!(told, format!("cannot_insert: cannot insert into `t`: {reason}"));
     place.run(&format!(
         "INSERT INTO t SELECT assign_coords(v, day => arange(83, 116)) AS v FROM '{new}'"

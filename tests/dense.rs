@@ -66,7 +66,7 @@ const ROWS: [(&str, &str); 12] = [
     ),
     ("SELECT lat, sum(t) FROM wx GROUP BY ROLLUP (lat)", "GROUPING SETS"),
     ("SELECT t FROM wx WHERE 10 / (k + 7) > 1", "division"),
-    ("SELECT r.lat, l.t FROM wx l RIGHT JOIN st r USING (lat)", "stand alone"),
+    ("SELECT r.lat, l.t FROM wx l RIGHT JOIN st r USING (lat)", "have no match"),
     ("SELECT CASE WHEN t > 0 THEN 'a' ELSE 'b' END AS s, t FROM wx ORDER BY s LIMIT 2", "tensors"),
     ("SELECT l.y, r.lat FROM gr l JOIN wx r ON l.m = r.k", "join"),
     (

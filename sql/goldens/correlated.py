@@ -141,7 +141,7 @@ same("SELECT p.i, (SELECT count(*) FROM q WHERE q.i > p.i) AS n, (SELECT count(*
 f.note("The rows outside are computed twice.")
 f.error("SELECT i, (SELECT count(*) FROM q WHERE q.i > p.i) AS n FROM (SELECT * FROM o LIMIT 3) p", "unsupported: .*rows that may differ when they are computed again")
 f.error("SELECT i, (SELECT count(*) FROM q WHERE q.i > p.i) AS n FROM (SELECT * FROM o WHERE i IN (SELECT q.i FROM q LIMIT 1)) p", "unsupported: .*rows that may differ when they are computed again")
-f.error("SELECT i, EXISTS (SELECT count(*) FROM q WHERE q.i = o.i GROUP BY ROLLUP (q.j)) AS f FROM o", "unsupported: GROUPING SETS, ROLLUP or CUBE in a subquery that uses a column outside")
+f.error("SELECT i, EXISTS (SELECT count(*) FROM q WHERE q.i = o.i GROUP BY ROLLUP (q.j)) AS f FROM o", "unsupported: GROUPING SETS, ROLLUP or CUBE in a correlated subquery")
 
 f.note("Keys of ORDER BY, PARTITION BY and GROUP BY.")
 same("SELECT i, j FROM o ORDER BY (SELECT max(q.j) FROM q WHERE q.i = o.i) DESC NULLS LAST, j NULLS LAST")

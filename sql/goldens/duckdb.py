@@ -72,7 +72,7 @@ same("SELECT k % 2 AS g, string_agg(s, ',' ORDER BY i) AS a, string_agg(s, ',' O
 same("SELECT array_to_string(list(i ORDER BY k), ',') AS a, array_to_string(list_value(1, 2), ',') AS b FROM t")
 same("SELECT arg_max(s, k) AS a, arg_min(s, k) AS b, max_by(i, x) FILTER (WHERE i > 1) AS c, min_by(s, i + k) AS d, arg_max(s, x) FILTER (WHERE i > 9) AS e FROM t")
 same("SELECT k % 2 AS g, arg_max(i, x) AS a, arg_min(i, s) AS b FROM t WHERE i < 5 GROUP BY g ORDER BY g")
-f.error("SELECT quantile_disc(x, 1.5) FROM t", ".*`percentile_disc` takes a part from 0 to 1")
+f.error("SELECT quantile_disc(x, 1.5) FROM t", ".*`percentile_disc` takes a fraction from 0 to 1")
 f.error("SELECT arg_max(DISTINCT i, k) FROM t", "unsupported: `arg_max` with DISTINCT")
 for depth in (1, 24):
     nested = "arg_max(i, " * depth + "sum(k)" + ")" * depth

@@ -45,9 +45,9 @@ same("SELECT sum(list_sum(l)) AS a, max(list_max(x)) FILTER (WHERE id < 4) AS b 
 same("SELECT list_sum(range(i)) AS s, list_median(range(i)) AS m, count(*) AS c FROM (SELECT i % 7 AS i FROM range(20000) r(i)) q GROUP BY s, m ORDER BY s, m")
 same("SELECT i, list_sum(range(i * 3000)) AS s, list_string_agg(range(i)) AS t, list_stddev_pop(range(i * 3000)) AS d FROM range(8) r(i) ORDER BY i")
 same("SELECT list_max(l) AS a FROM (VALUES (['2020-01-02'::date, '2021-01-01'::date])) v(l)")
-f.error("SELECT list_sum(id) FROM n", "type_error: `list_sum` takes a list, and this is int64")
-f.error("SELECT list_sum(s) FROM n", "type_error: `list_sum` takes a list of what `sum` takes")
-f.error("SELECT list_string_agg(s, id::text) FROM n", ".*`list_string_agg` takes a constant beside its list")
+f.error("SELECT list_sum(id) FROM n", "type_error: `list_sum` takes a list, not int64")
+f.error("SELECT list_sum(s) FROM n", "type_error: `list_sum` applies `sum`, which does not take elements of type text")
+f.error("SELECT list_string_agg(s, id::text) FROM n", ".*`list_string_agg` needs a constant after its list")
 f.error("SELECT list_aggregate(l, 'nothing') FROM n", "unknown_name")
 
 f.note("Elements, positions count from 1, and slices, which include both ends.")
@@ -64,7 +64,7 @@ values("'<' || t[2:4] || '>'", "'<' || t[:2] || '>'", "'<' || t[-3:] || '>'", "'
 same("SELECT upper(t[1]) || t[2:] AS a, count(*) AS c FROM (VALUES ('abc'), ('abc'), ('d')) v(t) GROUP BY a ORDER BY a")
 same("SELECT d[1] AS a, d[2:3] AS b, len(d[2:]) AS c FROM (SELECT arrow_cast(t, 'Dictionary(Int32, Utf8)') AS d FROM (VALUES ('abc'), ('d')) v(t)) q ORDER BY a", "SELECT t[1] AS a, t[2:3] AS b, len(t[2:]) AS c FROM (VALUES ('abc'), ('d')) v(t) ORDER BY a")
 f.error(f"SELECT t[1:4:2] FROM {TEXTS}", "type_error: `array_slice` of a text takes two positions and no step")
-f.error(f"SELECT id[1:2] FROM {TEXTS}", "type_error: `array_slice` takes a list, and this is int64")
+f.error(f"SELECT id[1:2] FROM {TEXTS}", "type_error: `array_slice` takes a list, not int64")
 f.error("SELECT list_string_agg(range(1000000), repeat('x', 10000000)) FROM n", "memory_exceeded")
 
 f.note("Elements where a list of Booleans is true, and at positions.")

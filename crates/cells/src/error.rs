@@ -136,7 +136,7 @@ pub(crate) fn worded(message: &str) -> String {
         return "an integer was divided by zero".to_string();
     }
     if message == "Scalar subquery returned more than one row" {
-        return "a subquery as a value returned more than one row".to_string();
+        return "a scalar subquery returned more than one row".to_string();
     }
     conversion(message).unwrap_or_else(|| spoken_in(message))
 }
@@ -237,7 +237,7 @@ impl RowsErrorKind {
             }
             false if message.contains("Can't cast value ") => Self::Range,
             false if message.contains(" is out of range of ") => Self::Range,
-            false if message.contains("a subquery as a value returned ") => Self::SeveralRows,
+            false if message.contains("a scalar subquery returned ") => Self::SeveralRows,
             false => Self::Other,
         }
     }
@@ -270,13 +270,13 @@ impl RowsErrorKind {
                 Some("ask for fewer rows (LIMIT, WHERE, GROUP BY), or raise --memory-limit")
             }
             Self::ZeroDivision => Some(
-                "integer division by zero has no result; `nullif(divisor, 0)` gives NULL, `x::double` infinity or NaN",
+                "`nullif(divisor, 0)` makes the result NULL, `x::double` makes it infinity or NaN",
             ),
             Self::Conversion => {
-                Some("`try_cast(x AS type)` gives NULL for values that do not convert")
+                Some("`try_cast(x AS type)` returns NULL for values that do not convert")
             }
             Self::Range => Some(
-                "`try_cast(x AS type)` gives NULL for values out of range; a `uint64` beside a signed number becomes `int64`: write the number as `10::uint64`, or convert with `x::double`",
+                "`try_cast(x AS type)` returns NULL for values out of range; a `uint64` next to a signed number becomes `int64`: write the number as `10::uint64`, or convert with `x::double`",
             ),
             Self::SeveralRows => Some(
                 "aggregate it, as in `(SELECT max(v) FROM b)`, or select one row: `(SELECT v FROM b ORDER BY time DESC LIMIT 1)`",

@@ -88,7 +88,7 @@ pub fn lower(call: &str, b: &mut Builder, columns: &[NodeId]) -> Result<NodeId, 
             error: BindError::InvalidArgument {
                 function: ast::function_name(&expr).map_or_else(String::new, |f| f.value.clone()),
                 argument: "a column".into(),
-                reason: "stands where the function takes a constant".into(),
+                reason: "is given where a constant is required".into(),
             },
             position: None,
         },

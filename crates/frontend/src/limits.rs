@@ -73,7 +73,7 @@ pub fn nested<T>(plan: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     let _leave = Leave;
     if BLOCKS.get() > NESTING_MAX {
         return Err(Error::NestingTooDeep {
-            what: "blocks refer to one another without end, as in a CTE that names itself".into(),
+            what: "blocks refer to one another in a cycle, as in a CTE that names itself".into(),
             limit: NESTING_MAX,
             position: None,
         });

@@ -144,7 +144,7 @@ pub fn bind(script: &str, parameters: &Parameters) -> Result<String, Error> {
                 }
             },
             None,
-            "each value has a place in the script: `?`, `$1` or `$name`",
+            "use each value in the script: `?`, `$1` or `$name`",
         )),
         None => Ok(out),
     }

@@ -142,7 +142,7 @@ fn refused(part: &Expr, what: &str) -> DataFusionError {
     unsupported(
         format!("ASOF JOIN with {what}"),
         error::position_of(part),
-        "it takes one inequality and any equalities, as in `ON t.k = q.k AND t.ts >= q.ts`; other conditions stand in WHERE, or in a subquery: `ASOF JOIN (SELECT * FROM q WHERE …) q ON …`",
+        "it takes one inequality and any equalities, as in `ON t.k = q.k AND t.ts >= q.ts`; write other conditions in WHERE, or in a subquery: `ASOF JOIN (SELECT * FROM q WHERE …) q ON …`",
     )
 }
 

@@ -112,7 +112,7 @@ impl Dense<'_> {
             other => {
                 let text = other.display().to_string();
                 let name = text.split(':').next().unwrap_or_default().trim();
-                Err(format!("{name} stands between it and the tensor"))
+                Err(format!("{name} is between it and the tensor"))
             }
         }
     }

@@ -104,7 +104,7 @@ fn lateral(logical: &LogicalPlan) -> Result<(), Error> {
 /// The way to one of the rows that a subquery as a value has.
 const ONE_OF_ROWS: &str = "aggregate it: `(SELECT first_value(b.v ORDER BY b.time DESC) FROM b WHERE b.k = a.k)` is the value of the last row, `max(b.v)` the greatest one";
 
-const VALUE_OUTSIDE: &str = "a subquery as a value that uses a column outside";
+const VALUE_OUTSIDE: &str = "a correlated scalar subquery";
 
 /// True if a plan or a part of it is limited.
 fn has_limit(plan: &LogicalPlan) -> bool {
@@ -121,14 +121,14 @@ fn has_limit(plan: &LogicalPlan) -> bool {
 pub(super) fn of_outside(is_value: bool, inner: &Subquery) -> Error {
     let (construct, hint) = match is_value {
         true if has_limit(&inner.subquery) => {
-            ("LIMIT in a value of a subquery that uses a column outside", ONE_OF_ROWS)
+            ("LIMIT in a correlated scalar subquery", ONE_OF_ROWS)
         }
         true => (
-            "a value of a subquery that uses a column outside other than in `column = outside`",
+            "a correlated scalar subquery with other conditions than `column = outer column`",
             "name an expression in a derived table, as in `FROM (SELECT *, k + 1 AS k1 FROM b) c WHERE c.k1 = a.k`; or join and aggregate: `SELECT a.x, count(b.x) FROM a LEFT JOIN b ON b.x < a.x GROUP BY a.x`",
         ),
         false => (
-            "EXISTS, IN, ANY or ALL over a subquery of this form that uses a column outside",
+            "EXISTS, IN, ANY or ALL over a correlated subquery of this form",
             "use that column in a WHERE without GROUP BY, DISTINCT or UNION around it; or join: `FROM a SEMI JOIN (SELECT max(v) AS m FROM b GROUP BY k) c ON c.m = a.x`",
         ),
     };
@@ -204,7 +204,7 @@ pub(crate) fn of_alias(error: Error, aliases: &BTreeSet<String>) -> Error {
                 message: format!("unknown column `{name}`"),
                 position,
                 hint: Some(format!(
-                    "`{name}` is an item; here write its expression, or name it inside: `FROM (SELECT … AS {name} FROM …)`"
+                    "`{name}` is the alias of an item, which cannot be used here: write its expression, or name it in a subquery: `FROM (SELECT … AS {name} FROM …)`"
                 )),
             }
         }
@@ -226,7 +226,7 @@ pub(crate) fn of_text(error: Error, texts: &BTreeMap<String, Position>) -> Error
         message: message.clone(),
         position: position.or_else(|| texts.get(text).copied()),
         hint: Some(
-            "compare with a value of that type, or convert the other side with `::text`; `try_cast(x AS type)` gives NULL for what does not convert"
+            "compare with a value of that type, or convert the other side with `::text`; `try_cast(x AS type)` returns NULL for values that do not convert"
                 .to_string(),
         ),
     }
@@ -394,7 +394,7 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
         if WINDOW.contains(&name.to_ascii_lowercase().as_str()) {
             return Error::Cells {
                 code: "plan_error",
-                message: format!("{name} needs ordered rows, which OVER defines"),
+                message: format!("{name} needs an OVER clause, which orders the rows"),
                 position,
                 hint: Some(format!("write `{name}(…) OVER (ORDER BY …)`")),
             };
@@ -469,7 +469,7 @@ fn known_words(message: &str, position: Option<Position>) -> Option<Error> {
             message: format!("{} has no fields", calls::spoken(of)),
             position,
             hint: Some(
-                "a field is one of a struct or a map: `st['a']`, `st.a`; a relation outside of the subquery needs an alias that no column here has"
+                "structs and maps have fields: `st['a']`, `st.a`; to refer to an outer relation, give it an alias that no column here has"
                     .to_string(),
             ),
         });
@@ -504,7 +504,9 @@ fn known_words(message: &str, position: Option<Position>) -> Option<Error> {
     if message.starts_with("Correlated scalar subquery must be aggregated") {
         return Some(Error::Cells {
             code: "plan_error",
-            message: "a subquery as a value that uses a column outside must be an aggregate: it may have several rows".into(),
+            message:
+                "a correlated scalar subquery must be an aggregate: it may return several rows"
+                    .into(),
             position,
             hint: Some(ONE_OF_ROWS.into()),
         });

@@ -109,7 +109,7 @@ fn result(time: &Field, zone: &str) -> Result<DataType> {
             };
             return refused(Error::Cells {
                 code: "type_error",
-                message: format!("AT TIME ZONE takes a time or a date, and this is {what}"),
+                message: format!("AT TIME ZONE takes a time or a date, not {what}"),
                 position: None,
                 hint: None,
             });

@@ -202,7 +202,7 @@ impl Lower<'_> {
             shape[a] = values.len() as u64;
         }
         let constant = constant(values, &shape).ok_or_else(|| {
-            format!("`{what}` is {}, which tensors do not hold", type_name(values.data_type()))
+            format!("`{what}` is {}, which tensors cannot contain", type_name(values.data_type()))
         })?;
         self.b.array(constant).map_err(refused)
     }

@@ -135,7 +135,7 @@ fn shifted(op: Operator, left: &ArrayRef, right: &ArrayRef) -> Result<ArrayRef> 
                         if by > most && x.is_ge(Default::default()) { Default::default() } else { x }
                     }
                 }),)*
-                other => exec_err!("`{op}` shifts integers, and this is {other}"),
+                other => exec_err!("`{op}` shifts integers, not {other}"),
             }
         };
     }

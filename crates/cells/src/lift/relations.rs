@@ -144,7 +144,7 @@ fn cells(
     let position = Position::of_span(tessera_frontend::span_of(expr));
     let of_rows = |hint: &str| Error::Cells {
         code: "wrong_surface",
-        message: "CELLS(…) takes a tensor, and this is rows already".to_string(),
+        message: "CELLS(…) takes a tensor, and its argument already consists of rows".to_string(),
         position,
         hint: Some(hint.to_string()),
     };

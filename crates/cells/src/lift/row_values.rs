@@ -34,7 +34,7 @@ const VALUES_MAX: usize = 64;
 /// Rewrites the expressions of a part of a block, without those of queries inside.
 ///
 /// # Errors
-/// `type_error` for rows of different lengths; `unsupported` for a row beside the value of a subquery; `too_complex`.
+/// `type_error` for rows of different lengths; `unsupported` for a comparison of a row with a scalar subquery; `too_complex`.
 pub(super) fn rewrite<T: VisitMut>(part: &mut T, written: &mut Written) -> Result<(), Error> {
     match walk_mut(part, &mut Rows { depth: 0, written }) {
         ControlFlow::Continue(()) => Ok(()),
@@ -149,7 +149,7 @@ fn pairs<'a>(left: &'a Expr, right: &'a Expr) -> Result<Option<Vec<(&'a Expr, &'
             if [left, right].iter().any(|side| matches!(side, Expr::Subquery(_))) =>
         {
             return Err(Error::Unsupported {
-                construct: "a row beside the value of a subquery".to_string(),
+                construct: "a comparison of a row with a scalar subquery".to_string(),
                 position: position(),
                 hint: Some("write `(a, b) IN (SELECT …)`".to_string()),
             });

@@ -36,13 +36,13 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
     };
     let number = number.replace('_', "");
     if let Ok(n) = number.parse::<u64>() {
-        return n.checked_mul(factor).ok_or_else(|| format!("`{text}` is more than 64 bits hold"));
+        return n.checked_mul(factor).ok_or_else(|| format!("`{text}` does not fit in 64 bits"));
     }
     let value =
         number.parse::<f64>().map_err(|_| format!("`{text}` is not an amount of memory"))?;
     let bytes = value * factor as f64;
     if bytes >= u64::MAX as f64 {
-        return Err(format!("`{text}` is more than 64 bits hold"));
+        return Err(format!("`{text}` does not fit in 64 bits"));
     }
     Ok(bytes as u64)
 }
@@ -83,10 +83,10 @@ mod tests {
             ("-1", "`-1` is not an amount of memory"),
             ("1.2.3GiB", "`1.2.3GiB` is not an amount of memory"),
             ("2GiBs", "`gibs` is not a unit of memory"),
-            ("99999999TiB", "`99999999TiB` is more than 64 bits hold"),
+            ("99999999TiB", "`99999999TiB` does not fit in 64 bits"),
             ("1.1e9", "`e9` is not a unit of memory"),
             (".", "`.` is not an amount of memory"),
-            ("99999999999999999999.5GiB", "`99999999999999999999.5GiB` is more than 64 bits hold"),
+            ("99999999999999999999.5GiB", "`99999999999999999999.5GiB` does not fit in 64 bits"),
         ] {
             assert_eq!(parse_bytes(text), Err(want.to_string()), "{text}");
         }

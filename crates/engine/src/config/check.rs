@@ -175,7 +175,7 @@ pub const MEMORY_LEAST: u64 = 16 << 20;
 pub(super) fn check(at: &Written, ignored: Vec<String>) -> Result<Config, Error> {
     let memory_limit_bytes = memory_limit(at)?;
     if memory_limit_bytes < MEMORY_LEAST {
-        return Err(at.error("memory-limit", "less than 16MiB is not enough to work with", None));
+        return Err(at.error("memory-limit", "the minimum is 16MiB", None));
     }
     let (spill_dir, spill_limit_bytes) = spill(at)?;
     let max_request = at.bytes("max-request")?;

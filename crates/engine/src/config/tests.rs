@@ -115,7 +115,7 @@ fn memory_may_be_a_share_of_the_machine() {
     let e = load("", &[], &[("memory-limit", "101%")]).unwrap_err();
     assert!(e.to_string().contains("`101%` is not a percentage from 0% to 100%"), "{e}");
     let e = load("memory-limit = '0%'", &[], &[]).unwrap_err();
-    assert!(e.to_string().contains("less than 16MiB"), "{e}");
+    assert!(e.to_string().contains("minimum is 16MiB"), "{e}");
 }
 
 #[test]

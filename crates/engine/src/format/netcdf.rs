@@ -212,7 +212,7 @@ fn check_name(name: &str) -> Result<(), Error> {
     Err(Error::Format {
         format: FORMAT,
         reason: format!(
-            "`{name}` cannot be a name: names begin with a letter, a digit or `_`, and end with no space"
+            "`{name}` cannot be a name: a name must begin with a letter, a digit or `_`, and must not end with a space"
         ),
         hint: Some(
             "give it another name with AS, a dimension with `rename(x, \"…\" => 'd')`".into(),

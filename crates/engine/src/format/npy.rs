@@ -79,7 +79,7 @@ pub(super) fn filled<'a>(
         let who = if format == FORMAT { "NumPy" } else { "it" };
         return Err(Error::Format {
             format,
-            reason: format!("{who} has no masked {dtype}, and {masked} cells are masked"),
+            reason: format!("{who} cannot store masked {dtype}, and {masked} cells are masked"),
             hint: Some("cast to float64, or fill with `coalesce(x, 0)`".into()),
         });
     };

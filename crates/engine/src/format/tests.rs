@@ -224,7 +224,7 @@ fn masked_floats_are_nan_and_datetimes_nat_in_npy_and_others_are_refused() {
     let e = write(Format::Npy, vec![Answer::Tensors(vec![masked])]).unwrap_err();
     assert_eq!(
         e.to_string(),
-        "npy cannot hold this result: NumPy has no masked int8, and 1 cells are masked"
+        "npy cannot hold this result: NumPy cannot store masked int8, and 1 cells are masked"
     );
     let whole =
         tensor("n", DType::Int8, vec![DimLabel::default()], &[2], vec![1i8, 2], Some(vec![1, 1]));
@@ -426,7 +426,10 @@ fn safetensors_has_the_references_bytes() {
             tensor("t", DType::Datetime(Calendar::Standard), vec![], &[], vec![0i64], None),
             "datetime",
         ),
-        (tensor("m", DType::Int8, x(&[1]), &[1], vec![1i8], Some(vec![0])), "no masked int8"),
+        (
+            tensor("m", DType::Int8, x(&[1]), &[1], vec![1i8], Some(vec![0])),
+            "cannot store masked int8",
+        ),
     ] {
         let e = write(Format::Safetensors, vec![Answer::Tensors(vec![t])]).unwrap_err();
         assert!(e.code() == "format" && e.to_string().contains(part), "{e}");

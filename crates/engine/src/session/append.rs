@@ -86,7 +86,7 @@ impl Session {
             let texts = results.first().map(|r| r.labels.dataset.clone()).unwrap_or_default();
             if let Some(text) = texts.texts.iter().find(|t| t.dim().is_some_and(|d| **d == *dim)) {
                 let what =
-                    format!("an append along `{dim}`, which the texts `{}` have,", text.coord.name);
+                    format!("an append along `{dim}`, a dimension of text `{}`,", text.coord.name);
                 let hint = format!("`* EXCLUDE ({})` leaves them out", text.coord.name);
                 return Err(later(&what, &hint));
             }

@@ -65,7 +65,7 @@ pub async fn check(config: &Config, out: &mut (dyn Write + Send)) -> Result<u64,
     }
     for data in warehouse.stores().await?.iter().filter(|data| !named.contains(*data)) {
         let why = match all_known {
-            true => "no name stands for it: its definition was dropped or is lost",
+            true => "no definition names it: the definition was dropped or is lost",
             false => "no readable definition names it",
         };
         lines.say(&format!("{}: {why}", warehouse.url(data)))?;

@@ -180,9 +180,9 @@ fn check_texts(answer: &Answer, format: Format) -> Result<(), Error> {
         None => Ok(()),
         Some(text) => Err(Error::Format {
             format: format.name(),
-            reason: format!("it has no texts, and `{}` is texts", text.coord.name),
+            reason: format!("it cannot store texts, and `{}` consists of texts", text.coord.name),
             hint: Some(format!(
-                "`* EXCLUDE ({})` leaves it out; NETCDF and ZARR have texts",
+                "`* EXCLUDE ({})` leaves it out; NETCDF and ZARR store texts",
                 text.coord.name
             )),
         }),

@@ -160,7 +160,7 @@ impl Report for Failure {
                 Some("INSERT appends to tensors and to tables STORED AS ZARR; COPY writes files".into())
             }
             Failure::LocalInView { name, .. } => Some(format!(
-                "a view is the text of its query: keep the result with CREATE TENSOR or CREATE TEMP TENSOR … AS, or store `{name}` first, under another name"
+                "a view stores only the text of its query: store the result with CREATE TENSOR or CREATE TEMP TENSOR … AS, or store `{name}` first, under another name"
             )),
             Failure::HiddenName { .. } => Some("give it another name".into()),
             Failure::NoLabels { dim, .. } => Some(format!(

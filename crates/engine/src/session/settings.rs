@@ -105,7 +105,7 @@ impl Settings {
             "query_memory_limit" => {
                 let bytes = crate::config::parse_bytes(value).map_err(|e| fail(e.to_string()))?;
                 if bytes < MEMORY_LEAST {
-                    return Err(fail("less than 16MiB is not enough to work with".into()));
+                    return Err(fail("the minimum is 16MiB".into()));
                 }
                 self.query_memory_bytes = Some(bytes);
             }

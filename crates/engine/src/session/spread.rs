@@ -160,7 +160,7 @@ impl Execution {
         let here = registry.alive().len();
         if here < had {
             let what = format!(
-                "{here} of the {had} workers that the statement had are here; it waits up to {} s for the others",
+                "{here} of the {had} workers of the statement have joined; it waits up to {} s for the others",
                 most.as_secs()
             );
             registry.note("waiting", None, Some(statement.id()), what);

@@ -132,7 +132,7 @@ impl BindError {
             Self::InvalidLabel { .. } => return None,
             Self::NotAligned { .. } => {
                 "select the same labels on both sides, as in `x[dim => lo:hi]`; `values(x)` drops the labels, so that \
-                 cells meet by position, and `shift(x, dim => n)` moves cells under the labels"
+                 cells match by position, and `shift(x, dim => n)` moves cells under the labels"
                     .into()
             }
             Self::Unreadable { hint, .. } => return hint.clone(),

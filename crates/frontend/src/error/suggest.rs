@@ -52,10 +52,10 @@ pub(super) fn hint(kind: &str, name: &str, candidates: &[String]) -> Option<Stri
     match candidates {
         [] => match (kind, name.rsplit_once('.')) {
             ("relation", _) if is_path(name) => {
-                Some(format!("paths and URLs stand in quotes: `FROM '{name}'`"))
+                Some(format!("put paths and URLs in quotes: `FROM '{name}'`"))
             }
             ("function", Some((of, method))) => Some(format!(
-                "functions have no prefix, and methods are functions: `{method}(…)`, `{method}({of}, …)`"
+                "functions have no prefix, and methods are written as functions: `{method}(…)`, `{method}({of}, …)`"
             )),
             _ => None,
         },
@@ -128,10 +128,7 @@ mod tests {
         assert_eq!(of("column", "level", &["lat", "lon"]), "the columns are `lat`, `lon`");
         let many = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
         assert!(of("column", "level", &many).ends_with("`i`, `j` and 2 more"));
-        assert_eq!(
-            of("relation", "era.nc", &[]),
-            "paths and URLs stand in quotes: `FROM 'era.nc'`"
-        );
+        assert_eq!(of("relation", "era.nc", &[]), "put paths and URLs in quotes: `FROM 'era.nc'`");
         assert!(of("function", "x.mean", &[]).ends_with("`mean(x, …)`"));
         assert_eq!(of("relation", "csv", &[]), "");
         assert_eq!(of("relation", "system.jobs", &[]), "");

@@ -30,7 +30,7 @@ const CLAUSES: [&str; 13] = [
 pub(crate) fn from_parser(error: ParserError, tokens: &[TokenWithSpan], end: Position) -> Error {
     match error {
         ParserError::RecursionLimitExceeded => Error::NestingTooDeep {
-            what: "the parser gave up".to_string(),
+            what: "the parser stopped".to_string(),
             limit: limits::DEPTH_MAX,
             position: None,
         },

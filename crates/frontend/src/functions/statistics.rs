@@ -103,7 +103,7 @@ fn norm(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         (_, &[rows, columns]) => matrices(l, a, &t, order, rows, columns)?,
         _ => {
             return fail(
-                a.invalid("`ord`", "needs one dimension (vectors) or two (matrices); give `axis`"),
+                a.invalid("`ord`", "needs one dimension (vectors) or two (matrices); set `axis`"),
                 a.place("ord"),
             );
         }

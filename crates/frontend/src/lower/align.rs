@@ -129,7 +129,7 @@ impl Lowerer<'_, '_> {
                 operation: operation.into(),
                 shapes_: vec![vec![*size], vec![length]],
                 hint: Some(format!(
-                    "dimension `{a}` meets dimension `{b}`; `rename` or `transpose` one of them"
+                    "dimension `{a}` is matched with dimension `{b}`; `rename` or `transpose` one of them"
                 )),
             })
             .at(span);

@@ -114,7 +114,7 @@ impl Lowerer<'_, '_> {
                     return Err(PlanError::Shapes {
                         operation: "a subquery as one value".into(),
                         shapes_: vec![shape.to_vec()],
-                        hint: Some("it must give one row; `tensor(SELECT …)` takes all".into()),
+                        hint: Some("it must return one row; `tensor(SELECT …)` takes all".into()),
                     })
                     .at(span);
                 }

@@ -185,7 +185,7 @@ impl Lowerer<'_, '_> {
                         format!("[{}]", names.join(", "))
                     };
                     let hint = format!(
-                        "the mask is along {}, what it selects from along {}; `x[dim => mask]` selects along a \
+                        "the mask is along {}, the selected tensor along {}; `x[dim => mask]` selects along a \
                          dimension",
                         list(&own),
                         list(&names)
@@ -203,7 +203,7 @@ impl Lowerer<'_, '_> {
         if lengths.as_slice() != shape {
             return fault(
                 self,
-                "a mask has the lengths of the dimensions that it selects from".to_string(),
+                "a mask must have the lengths of the dimensions that it selects from".to_string(),
             );
         }
         if order.windows(2).all(|w| w[0] < w[1]) {
@@ -272,7 +272,7 @@ pub fn flatten(b: &mut Builder, nodes: &[NodeId], shape: &[u64]) -> Result<Vec<N
 fn other<T>(span: Span) -> Result<T, Error> {
     Err(PlanError::Broken {
         pass: "lower",
-        reason: "an island gave something else than it was asked for".into(),
+        reason: "an island returned an unexpected kind of result".into(),
     })
     .at(span)
 }

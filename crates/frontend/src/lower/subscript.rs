@@ -305,7 +305,7 @@ impl Lowerer<'_, '_> {
             return Err(PlanError::Shapes {
                 operation: "a mask as a subscript".into(),
                 shapes_: vec![vec![length], shape],
-                hint: Some("a mask has the length of the dimension that it selects from".into()),
+                hint: Some("a mask must have the length of its dimension".into()),
             })
             .at(span);
         }

@@ -27,7 +27,7 @@ impl Reduction<'_> {
             return Err(format!("{name} with ORDER BY or IGNORE NULLS has no dense form"));
         }
         let result = dtype_of(result)
-            .ok_or_else(|| format!("{name} gives {result}, which tensors do not hold"))?;
+            .ok_or_else(|| format!("{name} returns {result}, which tensors cannot contain"))?;
         let [arg] = params.args.as_slice() else {
             return Err(format!("{name} of {} arguments has no dense form", params.args.len()));
         };

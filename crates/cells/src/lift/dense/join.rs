@@ -106,7 +106,7 @@ impl Dense<'_> {
         let mut seen = (Vec::new(), Vec::new());
         for &(i, j) in pairs.keys() {
             if seen.0.contains(&i) || seen.1.contains(&j) {
-                return Err("one dimension meets two of the other side".to_string());
+                return Err("one dimension is joined with two of the other side".to_string());
             }
             seen.0.push(i);
             seen.1.push(j);
@@ -115,11 +115,11 @@ impl Dense<'_> {
             return Err("the condition of the outer join is not on labels alone".to_string());
         }
         if all_right && pairs.values().any(|keys| keys.alone(&keys.right, &keys.left)) {
-            return Err("labels of the right side of the join stand alone".to_string());
+            return Err("labels of the right side of the join have no match".to_string());
         }
         let is_left = all_left && pairs.values().any(|keys| keys.alone(&keys.left, &keys.right));
         if is_left && all_right {
-            return Err("labels of the left side of the full join stand alone".to_string());
+            return Err("labels of the left side of the full join have no match".to_string());
         }
         let matched = matches(&pairs, is_left)?;
         let schema = join.schema.clone();
@@ -192,7 +192,7 @@ fn matches(pairs: &Pairs, is_left: bool) -> Result<BTreeMap<(usize, usize), Matc
         let mut places = BTreeMap::new();
         for (q, row) in right.iter().enumerate().filter(|(q, _)| !has_null(&keys.right, *q)) {
             if places.insert(row.owned(), q as u64).is_some() {
-                return Err("a label stands twice on the right side of the join".to_string());
+                return Err("a label occurs twice on the right side of the join".to_string());
             }
         }
         let (mut positions, mut partners) = (Vec::new(), Vec::new());
@@ -207,7 +207,7 @@ fn matches(pairs: &Pairs, is_left: bool) -> Result<BTreeMap<(usize, usize), Matc
             }
         }
         if positions.is_empty() {
-            return Err("no label stands on both sides".to_string());
+            return Err("no label occurs on both sides".to_string());
         }
         out.insert(axes, Matches { left: Kept::of(&positions), right: partners });
     }

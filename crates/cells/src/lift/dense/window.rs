@@ -51,7 +51,7 @@ impl Dense<'_> {
             };
             let result = window.schema.field(input.columns.len() + i).data_type().clone();
             let result = dtype_of(&result)
-                .ok_or_else(|| format!("`{expr}` is {result}, which tensors do not hold"))?;
+                .ok_or_else(|| format!("`{expr}` is {result}, which tensors cannot contain"))?;
             let node = self.over(&input, function, result)?;
             columns.push(Column::Cells(node));
         }

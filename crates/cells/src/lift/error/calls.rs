@@ -201,16 +201,16 @@ fn hint(name: &str, types: &[String]) -> Option<String> {
             "over rows, `{name}` takes one column, and GROUP BY names the dimensions that remain; `{name}(x, 'time')` reduces a tensor, in a block without WHERE, GROUP BY and other clauses of rows"
         ),
         (_, [one]) if is_aggregate && one == "bool" => {
-            format!("convert it: `{name}(x::int)` takes 1 for true and 0 for false")
+            format!("convert it: `{name}(x::int)` counts true as 1 and false as 0")
         }
         (_, [one]) if is_aggregate && one == "text" => {
             format!("convert it: `{name}(x::double)`, or `{name}(try_cast(x AS double))`, which leaves out what is not a number")
         }
         ("date_trunc" | "date_part", _) => {
-            "it takes times: `to_timestamp(seconds)` and `x::timestamp` make them".into()
+            "convert to a time: `to_timestamp(seconds)` or `x::timestamp`".into()
         }
         ("date_bin", _) => {
-            "it takes timestamps: `to_timestamp(seconds)` and `x::timestamp` make them; times of other calendars have `date_trunc('month', t)`, `year(t)`, `month(t)`, `day(t)`"
+            "convert to a timestamp: `to_timestamp(seconds)` or `x::timestamp`; times of other calendars have `date_trunc('month', t)`, `year(t)`, `month(t)`, `day(t)`"
                 .into()
         }
         ("array_element", _) => {

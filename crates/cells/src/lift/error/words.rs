@@ -160,7 +160,7 @@ fn of_case(message: &str) -> Option<Words> {
     {
         let (case, when) = text.split_once(") and when (")?;
         let message = format!(
-            "CASE compares {} with {}, which have no common type",
+            "CASE cannot compare {} with {}: they have no common type",
             spoken(case),
             listed(types(when))
         );
@@ -182,7 +182,7 @@ fn of_case(message: &str) -> Option<Words> {
     let text = message.strip_prefix("Can not find compatible types to compare ")?;
     let (of, list) = text.split_once(" with [")?;
     let message = format!(
-        "`IN` compares {} with {}, which have no common type",
+        "`IN` cannot compare {} with {}: they have no common type",
         spoken(of),
         listed(types(list.trim_end_matches(']')))
     );
@@ -197,35 +197,38 @@ fn clause(message: &str) -> Option<Words> {
     };
     if let Some(text) = message.strip_prefix("Order by column out of bounds, specified: ") {
         let (number, count) = text.split_once(", max: ")?;
-        let message = format!("ORDER BY {number}: {}", items(count));
+        let message = format!("ORDER BY {number} is out of range: {}", items(count));
         return Some(("plan_error", message, COUNTED));
     }
     if message.starts_with("Order by index starts at 1") {
-        return Some(("plan_error", "ORDER BY 0: items count from 1".to_string(), COUNTED));
+        return Some((
+            "plan_error",
+            "ORDER BY 0 is out of range: items count from 1".to_string(),
+            COUNTED,
+        ));
     }
     if let Some(text) = message.strip_prefix("Cannot find column with position ") {
         let (number, count) = text.split_once(" in SELECT clause. Valid columns: 1 to ")?;
-        let message = format!("GROUP BY {number}: {}", items(count));
+        let message = format!("GROUP BY {number} is out of range: {}", items(count));
         return Some(("plan_error", message, COUNTED));
     }
     for name in ["LIMIT", "OFFSET"] {
         let Some(text) = message.strip_prefix(name) else { continue };
         let Some(text) = text.strip_prefix(" must be >=") else { continue };
-        let message =
-            format!("{name} is a number of rows, and {} is negative", text.split('\'').nth(1)?);
-        return Some(("plan_error", message, "write a number from 0 on, or leave the clause out"));
+        let message = format!("{name} must not be negative, and is {}", text.split('\'').nth(1)?);
+        return Some(("plan_error", message, "write 0 or a positive number, or omit the clause"));
     }
     if let Some(text) = message.strip_prefix("Expected ") {
         let (name, of) = text.split_once(" to be an integer or null, but got ")?;
-        let message = format!("{name} is a number of rows, not {}", spoken(of));
+        let message = format!("{name} must be an integer, not {}", spoken(of));
         return Some(("type_error", message, "write an integer: `LIMIT 10`"));
     }
     if message.starts_with("SELECT * with no tables specified") {
-        let message = "`*` is all columns of the relations in FROM, and FROM is missing";
+        let message = "`*` needs FROM: it stands for the columns of the relations there";
         return Some(("plan_error", message.to_string(), "write `SELECT * FROM name`"));
     }
     if message.starts_with("QUALIFY clause requires window functions") {
-        let message = "QUALIFY is a condition on functions with OVER, and the block has none";
+        let message = "QUALIFY needs a function with OVER, and the block has none";
         return Some((
             "plan_error",
             message.to_string(),
@@ -243,8 +246,7 @@ fn clause(message: &str) -> Option<Words> {
     None
 }
 
-const COUNTED: &str =
-    "a number counts the items from 1; write the name of a column to use one that is no item";
+const COUNTED: &str = "a number refers to an item, counted from 1; to use a column that is not an item, write its name";
 
 /// Sides of set operations that do not fit each other.
 fn rows_of_sides(message: &str) -> Option<Words> {
@@ -312,7 +314,7 @@ fn condition(message: &str) -> Option<Words> {
         Some(text) => text.rsplit_once("' returning ")?.1,
         None => message.split_once(" must be boolean type, but got ")?.1,
     };
-    let message = format!("a condition is true or false, and this is {}", spoken(of));
+    let message = format!("a condition must be of type bool, not {}", spoken(of));
     Some(("type_error", message, "compare it: `x > 0`, `x <> ''`, `x IS NOT NULL`"))
 }
 
@@ -327,7 +329,7 @@ fn argument(message: &str) -> Option<Words> {
                 "a frame cannot begin with UNBOUNDED FOLLOWING"
             }
             frame if frame.starts_with("frame offsets for ") => {
-                "the offsets of a frame are integers from 0 on"
+                "the offsets of a frame must be integers from 0 up"
             }
             _ => "a frame must begin before its end",
         };
@@ -446,15 +448,15 @@ mod tests {
             ),
             (
                 "Can not find compatible types to compare Decimal128(10, 2) with [Date32, Utf8]",
-                "`IN` compares decimal(10, 2) with date, text, which have no common type",
+                "`IN` cannot compare decimal(10, 2) with date, text: they have no common type",
             ),
             (
                 "Order by column out of bounds, specified: 5, max: 2",
-                "ORDER BY 5: the query has 2 items",
+                "ORDER BY 5 is out of range: the query has 2 items",
             ),
             (
                 "Cannot find column with position 7 in SELECT clause. Valid columns: 1 to 1",
-                "GROUP BY 7: the query has 1 item",
+                "GROUP BY 7 is out of range: the query has 1 item",
             ),
             (
                 "Unary operator '-' only supports signed numeric, interval and timestamp types",
@@ -464,17 +466,11 @@ mod tests {
                 "HAVING clause references: Int64(1) must appear in the GROUP BY clause",
                 "HAVING is a condition on groups, and the block has neither GROUP BY nor an aggregate",
             ),
-            (
-                "LIMIT must be >= 0, '-1' was provided",
-                "LIMIT is a number of rows, and -1 is negative",
-            ),
-            (
-                "OFFSET must be >=0, '-2' was provided",
-                "OFFSET is a number of rows, and -2 is negative",
-            ),
+            ("LIMIT must be >= 0, '-1' was provided", "LIMIT must not be negative, and is -1"),
+            ("OFFSET must be >=0, '-2' was provided", "OFFSET must not be negative, and is -2"),
             (
                 "Expected LIMIT to be an integer or null, but got Utf8",
-                "LIMIT is a number of rows, not text",
+                "LIMIT must be an integer, not text",
             ),
             (
                 "Too many columns! The subquery should only return one column: b.x, b.y",
@@ -494,7 +490,7 @@ mod tests {
             ),
             (
                 "Cannot create filter with non-boolean predicate 't.a' returning Int64",
-                "a condition is true or false, and this is int64",
+                "a condition must be of type bool, not int64",
             ),
         ] {
             let found = error(message, None).map(|error| error.to_string());

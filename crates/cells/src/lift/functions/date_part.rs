@@ -41,7 +41,7 @@ fn other_calendar(field: Option<&FieldRef>) -> Result<Option<Calendar>> {
     match field {
         Some(field) if *field.data_type() == DataType::Int64 => match calendar(field) {
             Some(calendar) => Ok(Some(calendar)),
-            None => plan_err!("date_part takes a time, and this is int64"),
+            None => plan_err!("date_part takes a time, not int64"),
         },
         _ => Ok(None),
     }
@@ -104,7 +104,7 @@ impl ScalarUDFImpl for DatePartOf {
             | DataType::Duration(_)
             | DataType::Int64 => time.clone(),
             DataType::Interval(_) => DataType::Interval(IntervalUnit::MonthDayNano),
-            other => return plan_err!("date_part takes a time, and this is {}", type_name(other)),
+            other => return plan_err!("date_part takes a time, not {}", type_name(other)),
         };
         Ok(vec![part.clone(), time])
     }

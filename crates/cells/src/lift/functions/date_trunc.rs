@@ -81,7 +81,7 @@ impl ScalarUDFImpl for DateTruncOf {
             return Err(refused(
                 "type_error",
                 "`date_trunc` is not defined for text and int64".to_string(),
-                "it takes times: `to_timestamp(seconds)` makes one",
+                "convert to a time: `to_timestamp(seconds)`",
             ));
         };
         if let Some(Some(part)) = args.scalar_arguments.first() {

@@ -87,7 +87,7 @@ fn time_type(function: &str, of: &DataType) -> Result<DataType> {
         // Which integers are times is known from their fields.
         DataType::Int64 => Ok(DataType::Int64),
         other => {
-            plan_err!("`{function}` takes a time, and this is {}", spoken(&other.to_string()))
+            plan_err!("`{function}` takes a time, not {}", spoken(&other.to_string()))
         }
     }
 }
@@ -95,7 +95,7 @@ fn time_type(function: &str, of: &DataType) -> Result<DataType> {
 /// The calendar of a time of such a type.
 fn calendar_of(function: &str, field: &Field) -> Result<Calendar> {
     match (field.data_type(), calendar(field)) {
-        (DataType::Int64, None) => plan_err!("`{function}` takes a time, and this is int64"),
+        (DataType::Int64, None) => plan_err!("`{function}` takes a time, not int64"),
         (_, found) => Ok(found.unwrap_or(Calendar::Standard)),
     }
 }
@@ -251,7 +251,7 @@ impl ScalarUDFImpl for OfTime {
         let kind = match self.kind {
             Kind::Epoch(Scale::Milli) if is_number => MOMENT,
             Kind::Epoch(_) if is_number => {
-                return plan_err!("`{}` takes a time, and this is int64", self.name());
+                return plan_err!("`{}` takes a time, not int64", self.name());
             }
             Kind::Epoch(_) => DataType::Int64,
             Kind::DayName | Kind::MonthName => {

@@ -89,7 +89,7 @@ impl AggregateUDFImpl for Discrete {
             }
             [of, _] if !has_order(of) => {
                 let of = spoken(&of.to_string());
-                plan_err!("`{NAME}` takes values that have an order, and this is {of}")
+                plan_err!("`{NAME}` takes values that can be ordered, not {of}")
             }
             _ => plan_err!("`{NAME}` takes a column and one number from 0 to 1"),
         }
@@ -115,8 +115,8 @@ impl AggregateUDFImpl for Discrete {
         }
         let part = match part_of(&args)? {
             Some(part) if (0.0..=1.0).contains(&part) => part,
-            Some(part) => return plan_err!("`{NAME}` takes a part from 0 to 1, not {part}"),
-            None => return plan_err!("`{NAME}` takes a constant part from 0 to 1"),
+            Some(part) => return plan_err!("`{NAME}` takes a fraction from 0 to 1, not {part}"),
+            None => return plan_err!("`{NAME}` takes a constant fraction from 0 to 1"),
         };
         let is_descending = args.order_bys.first().is_some_and(|sort| sort.options.descending);
         let of = args.return_type().clone();

@@ -56,7 +56,7 @@ impl ScalarUDFImpl for Extract {
             if !fits && !of.is_null() {
                 let (number, wanted) = (at + 1, if at == 2 { "an integer" } else { "a text" });
                 let of = spoken(&of.to_string());
-                return plan_err!("argument {number} of `{NAME}` is {wanted}, and this is {of}");
+                return plan_err!("argument {number} of `{NAME}` must be {wanted}, not {of}");
             }
         }
         Ok(wanted[..types.len()].to_vec())

@@ -77,7 +77,7 @@ impl ScalarUDFImpl for Hashed {
             ] => Ok(vec![DataType::Binary]),
             [other] => {
                 let (name, of) = (self.name(), spoken(&other.to_string()));
-                plan_err!("`{name}` takes a text or bytes, and this is {of}")
+                plan_err!("`{name}` takes a text or bytes, not {of}")
             }
             _ => plan_err!("`{}` takes one argument", self.name()),
         }

@@ -244,7 +244,7 @@ impl ScalarUDFImpl for OfElements {
             Some((DataType::Null, rest)) => (DataType::Null, rest),
             Some((other, _)) => {
                 let of = spoken(&other.to_string());
-                return plan_err!("`{}` takes a list, and this is {of}", self.name);
+                return plan_err!("`{}` takes a list, not {of}", self.name);
             }
             None => return plan_err!("`{}` takes a list", self.name),
         };
@@ -261,7 +261,7 @@ impl ScalarUDFImpl for OfElements {
         let Some(taken) = taken else {
             let (of, aggregate) = (spoken(&element.to_string()), self.aggregate.name());
             return plan_err!(
-                "`{}` takes a list of what `{aggregate}` takes, and with {} arguments elements of the type {of} are not",
+                "`{}` applies `{aggregate}`, which does not take elements of type {of} ({} arguments given)",
                 self.name,
                 types.len()
             );
@@ -295,7 +295,7 @@ impl ScalarUDFImpl for OfElements {
                 ColumnarValue::Scalar(value) => constants.push(value.clone()),
                 ColumnarValue::Array(_) => {
                     return exec_err!(
-                        "`{}` takes a constant beside its list, and this is a column",
+                        "`{}` needs a constant after its list, not a column",
                         self.name
                     );
                 }

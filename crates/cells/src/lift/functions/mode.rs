@@ -57,7 +57,7 @@ impl AggregateUDFImpl for Mode {
             [of] if has_order(of) => Ok(vec![of.clone()]),
             [of] => {
                 let of = spoken(&of.to_string());
-                plan_err!("`{NAME}` takes values that have an order, and this is {of}")
+                plan_err!("`{NAME}` takes values that can be ordered, not {of}")
             }
             _ => plan_err!("`{NAME}` takes one column"),
         }

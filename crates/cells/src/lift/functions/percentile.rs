@@ -139,7 +139,7 @@ fn exact(args: &AccumulatorArgs) -> Result<Option<Exact<f64>>> {
 fn of_times(args: &AccumulatorArgs, is_median: bool) -> Result<Box<dyn Accumulator>> {
     let at = if is_median { Some(0.5) } else { percentile(args)? };
     let Some(at) = at.filter(|at| (0.0..=1.0).contains(at)) else {
-        return plan_err!("`percentile_cont` takes a constant part from 0 to 1");
+        return plan_err!("`percentile_cont` takes a constant fraction from 0 to 1");
     };
     let (of, is_distinct) = (args.return_type().clone(), args.is_distinct);
     Ok(match of {

@@ -191,7 +191,7 @@ impl ScalarUDFImpl for Slice {
             }
             other => {
                 let of = spoken(&other.to_string());
-                return plan_err!("`{NAME}` takes a list, and this is {of}");
+                return plan_err!("`{NAME}` takes a list, not {of}");
             }
         };
         if !(2..=3).contains(&bounds.len()) || !bounds.iter().all(is_position) {

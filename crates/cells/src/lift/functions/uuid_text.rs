@@ -48,7 +48,7 @@ impl ScalarUDFImpl for UuidText {
         let arrays = ColumnarValue::values_to_arrays(&args.args)?;
         let [values] = arrays.as_slice() else { return exec_err!("a UUID is one value") };
         let Some(values) = values.as_fixed_size_binary_opt() else {
-            return exec_err!("a UUID has 16 bytes, and this is {}", values.data_type());
+            return exec_err!("a UUID has 16 bytes, not {}", values.data_type());
         };
         let mut out = StringBuilder::with_capacity(values.len(), values.len() * Hyphenated::LENGTH);
         let mut text = [0; Hyphenated::LENGTH];

@@ -34,8 +34,7 @@ fn qualify(select: &Select) -> Option<Error> {
     }
     Some(Error::Cells {
         code: "plan_error",
-        message: "QUALIFY is a condition on functions with OVER, and the block has none"
-            .to_string(),
+        message: "QUALIFY needs a function with OVER, and the block has none".to_string(),
         position: Position::of_span(span_of(condition)),
         hint: Some("filter rows with WHERE, groups with HAVING".to_string()),
     })
@@ -75,7 +74,7 @@ fn value(expr: &Expr) -> Option<Error> {
     Some(Error::Unsupported {
         construct: "a lambda as an item".to_string(),
         position: Position::of_span(name.map_or_else(|| expr.span(), |name| name.name.span)),
-        hint: Some("`->` stands in arguments of functions only".to_string()),
+        hint: Some("`->` is only allowed in arguments of functions".to_string()),
     })
 }
 

@@ -72,7 +72,7 @@ pub(super) fn span_is_operator(name: &Ident) -> bool {
 pub(super) fn are_rows(name: &Ident) -> Error {
     Error::Cells {
         code: "wrong_surface",
-        message: format!("`{name}` is rows already"),
+        message: format!("`{name}` already consists of rows"),
         position: Position::of_span(name.span),
         hint: Some(format!("write FROM {name}")),
     }

@@ -94,13 +94,17 @@ const T: &str = "(VALUES (1, 'a', 1.5), (2, 'b', 2.5)) AS t(k, s, v)";
 #[test]
 fn errors_are_placed_at_the_expression_at_fault() {
     for (sql, at, told) in [
-        ("SELECT k, v FROM {t} ORDER BY 5", "5", "plan_error: ORDER BY 5: the query has 2 items"),
+        (
+            "SELECT k, v FROM {t} ORDER BY 5",
+            "5",
+            "plan_error: ORDER BY 5 is out of range: the query has 2 items",
+        ),
         (
             "SELECT k, count(*) AS n FROM {t} GROUP BY 7",
             "7",
-            "plan_error: GROUP BY 7: the query has 2 items",
+            "plan_error: GROUP BY 7 is out of range: the query has 2 items",
         ),
-        ("SELECT k FROM {t} LIMIT 'x'", "'x'", "type_error: LIMIT is a number of rows, not text"),
+        ("SELECT k FROM {t} LIMIT 'x'", "'x'", "type_error: LIMIT must be an integer, not text"),
         ("SELECT k FROM {t} WHERE 1 < sum(v)", "sum", "plan_error: WHERE cannot contain"),
         ("SELECT count(*) AS n FROM {t} GROUP BY max(v)", "max", "plan_error: GROUP BY cannot"),
         (
@@ -118,7 +122,7 @@ fn errors_are_placed_at_the_expression_at_fault() {
             "v",
             "not_grouped: HAVING refers to `t.v`, and the block has neither",
         ),
-        ("SELECT k FROM {t} QUALIFY v > 1", "v", "plan_error: QUALIFY is a condition on"),
+        ("SELECT k FROM {t} QUALIFY v > 1", "v", "plan_error: QUALIFY needs a function with OVER"),
         (
             "SELECT s // 2 AS x FROM {t} WHERE v > 1",
             "s // 2",
@@ -147,7 +151,7 @@ fn errors_are_placed_at_the_expression_at_fault() {
         (
             "SELECT k FROM {t} WHERE s",
             "s",
-            "type_error: a condition is true or false, and this is text",
+            "type_error: a condition must be of type bool, not text",
         ),
         (
             "SELECT k, CAST('abc' AS INT) AS x FROM {t}",

@@ -24,7 +24,7 @@ use tessera_storage::source::{self, Options};
 
 /// What fits a tensor or a store.
 const FITTING: &str =
-    "the result has the variables and labels of what it is inserted into, but along one dimension";
+    "the result must have the variables of the target, and its labels along all dimensions but one";
 
 /// The way out where names or labels are missing.
 const NAMED: &str = "give names and labels to both, as in `assign_coords(rename(x, dim_0 => 'time'), time => arange(9, \
@@ -272,7 +272,7 @@ fn check_continued(
     {
         let shown = |v: &CoordValues| v.dtype().map_or("texts".into(), |dtype| dtype.to_string());
         let (is, was) = (shown(new), shown(&old.values));
-        let reason = format!("the labels of `{dim}` are {is}, those that it has are {was}");
+        let reason = format!("the labels of `{dim}` are {is}, the existing ones are {was}");
         return Err(cannot(name, reason, FITTING.into()));
     }
     check_labels(&format!("tensor `{name}`"), old, new).map(drop).map_err(Error::stage)

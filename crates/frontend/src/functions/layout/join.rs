@@ -180,7 +180,7 @@ impl Lowerer<'_, '_> {
                             return Err(PlanError::Shapes {
                                 operation: "stack".into(),
                                 shapes_: vec![own.to_vec()],
-                                hint: Some(format!("dimension `{x}` meets dimension `{y}`")),
+                                hint: Some(format!("dimensions `{x}` and `{y}` differ")),
                             })
                             .at(span);
                         }

@@ -83,7 +83,7 @@ pub(super) fn date(text: &str, dtype: DType, operation: &str, span: Span) -> Res
                 operation: operation.into(),
                 types: vec![format!("the text '{text}'")],
                 hint: Some(
-                    "tensors hold numbers, bool and dates, and a date is written '2020-01-31'"
+                    "tensors contain numbers, bool and dates; a date is written '2020-01-31'"
                         .to_string(),
                 ),
             },

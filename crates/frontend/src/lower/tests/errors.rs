@@ -131,7 +131,7 @@ fn habits_of_numpy_and_xarray_get_a_hint() {
         ),
         ("SELECT x + $z FROM cases", "`--param z=…`"),
         ("SELECT level FROM era5", "the names are `orog`, `sst`, `t2m`"),
-        ("SELECT x FROM \"a.zarr\"", "paths and URLs stand in quotes: `FROM 'a.zarr'`"),
+        ("SELECT x FROM \"a.zarr\"", "put paths and URLs in quotes: `FROM 'a.zarr'`"),
         ("SELECT corr(a.v, b.v) FROM a, b", "join several by their labels"),
     ];
     for (sql, expected) in cases {

@@ -75,7 +75,7 @@ impl Dense<'_> {
         // A key is a label too, and would be in its order, but stands in several rows.
         for (column, own) in joined.columns.iter_mut().zip(by_value) {
             if matches!(&*column, Column::Label { by_value, .. } if by_value != own) {
-                let reason = "a key of the join stands in several rows of the table";
+                let reason = "a key of the join occurs in several rows of the table";
                 *column = Column::Refused(reason.to_string());
             }
         }

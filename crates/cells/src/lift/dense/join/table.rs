@@ -155,7 +155,7 @@ impl Dense<'_> {
                     match constant(&placed, &shape) {
                         Some(array) => Column::Cells(self.b.array(array).map_err(refused)?),
                         None => Column::Refused(format!(
-                            "a column of the table is {}, which tensors do not hold",
+                            "a column of the table is {}, which tensors cannot contain",
                             type_name(values.data_type())
                         )),
                     }
@@ -212,7 +212,7 @@ impl TableRows {
                 .map(|p| p as u64)
                 .collect();
             if positions.is_empty() {
-                return Err("no label stands on both sides".to_string());
+                return Err("no label occurs on both sides".to_string());
             }
             let own: Vec<_> = positions.iter().map(|&p| codes.cells[p as usize]).collect();
             let right = own.iter().map(|code| first[(*code)? as usize]).collect();

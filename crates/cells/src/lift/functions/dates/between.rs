@@ -208,7 +208,7 @@ impl Between {
             (from, to) if from == to => Ok(from),
             (from, to) => {
                 let (from, to) = (from.name(), to.name());
-                plan_err!("`{name}` takes times of one calendar, and these are of {from} and {to}")
+                plan_err!("`{name}` takes times of one calendar, not of {from} and {to}")
             }
         }
     }
@@ -266,7 +266,7 @@ impl ScalarUDFImpl for Between {
         let part = match (self.kind, args.args.first()) {
             (Kind::Age, _) => None,
             (_, Some(ColumnarValue::Scalar(part))) => Some(self.part(Some(part))?),
-            _ => return exec_err!("`{}`: the part is not a text of the query", self.name()),
+            _ => return exec_err!("`{}`: the part must be a constant text", self.name()),
         };
         let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let arrays = ColumnarValue::values_to_arrays(&args.args)?;

@@ -119,7 +119,7 @@ impl ScalarUDFImpl for Bucket {
         };
         if !(matches!(width, DataType::Interval(_)) || width.is_null() || is_text(width)) {
             let width = spoken(&width.to_string());
-            return plan_err!("the width of `{NAME}` is an interval, and this is {width}");
+            return plan_err!("the width of `{NAME}` must be an interval, not {width}");
         }
         let time = match time {
             DataType::Date32 => DataType::Date32,

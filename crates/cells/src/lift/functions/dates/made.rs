@@ -144,7 +144,7 @@ impl ScalarUDFImpl for Spans {
             }
             [of] if of.is_numeric() && self.span.has_parts() => Ok(vec![DataType::Float64]),
             [of] => plan_err!(
-                "`{function}` takes an integer, and this is {}; an interval times a number is `x * INTERVAL '1 day'`",
+                "`{function}` takes an integer, not {}; a multiple of an interval is `x * INTERVAL '1 day'`",
                 spoken(&of.to_string())
             ),
             _ => plan_err!("`{function}` takes one number"),
@@ -191,7 +191,7 @@ fn made(date: [i64; 5], second: f64) -> Result<i64> {
         (0..24).contains(&hour) && (0..60).contains(&minute) && (0.0..=6e7).contains(&us)
             || (hour, minute, us) == (24, 0, 0.0);
     if !is_clock {
-        return exec_err!("`{TIMESTAMP}`: no clock shows {hour}:{minute}:{second}");
+        return exec_err!("`{TIMESTAMP}`: {hour}:{minute}:{second} is not a time of day");
     }
     let micros = hour * 3_600_000_000 + minute * 60_000_000 + us as i64;
     let date = match (u32::try_from(month), u32::try_from(day)) {
@@ -200,9 +200,8 @@ fn made(date: [i64; 5], second: f64) -> Result<i64> {
         }
         _ => None,
     };
-    let date = date.ok_or_else(|| {
-        exec_datafusion_err!("`{TIMESTAMP}`: there is no date {year}-{month}-{day}")
-    })?;
+    let date = date
+        .ok_or_else(|| exec_datafusion_err!("`{TIMESTAMP}`: {year}-{month}-{day} is not a date"))?;
     debug_assert!((0..=DAY_US).contains(&micros));
     Ok(date + micros)
 }

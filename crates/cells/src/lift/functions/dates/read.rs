@@ -313,9 +313,9 @@ impl Read {
             Some(format) if format.is_null() => Ok(None),
             Some(format) => match format.try_as_str().flatten() {
                 Some(format) => Ok(Some(items(format)?)),
-                None => plan_err!("the format of `{}` is a text", self.name()),
+                None => plan_err!("the format of `{}` must be a text", self.name()),
             },
-            None => plan_err!("the format of `{}` is a text of the query", self.name()),
+            None => plan_err!("the format of `{}` must be a constant text", self.name()),
         }
     }
 }
@@ -334,7 +334,7 @@ impl ScalarUDFImpl for Read {
         for of in [text, format] {
             if !is_text(of) && !of.is_null() {
                 let of = spoken(&of.to_string());
-                return plan_err!("`{}` takes a text and a format, and this is {of}", self.name());
+                return plan_err!("`{}` takes a text and a format, not {of}", self.name());
             }
         }
         Ok(vec![DataType::Utf8, DataType::Utf8])
@@ -352,7 +352,7 @@ impl ScalarUDFImpl for Read {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let [texts, ColumnarValue::Scalar(format)] = args.args.as_slice() else {
-            return exec_err!("the format of `{}` is a text of the query", self.name());
+            return exec_err!("the format of `{}` must be a constant text", self.name());
         };
         let is_scalar = matches!(texts, ColumnarValue::Scalar(_));
         let texts = texts.to_array(1)?;

@@ -272,7 +272,7 @@ impl ScalarUDFImpl for Write {
         let (format, time) = (&types[place], &types[1 - place]);
         if !is_text(format) && !format.is_null() {
             let format = spoken(&format.to_string());
-            return plan_err!("the format of `{NAME}` is a text, and this is {format}");
+            return plan_err!("the format of `{NAME}` must be a text, not {format}");
         }
         let mut all = vec![DataType::Utf8; 2];
         all[1 - place] = match time {
@@ -302,7 +302,7 @@ impl ScalarUDFImpl for Write {
         let place = place(first.data_type(), second.data_type());
         let (of, value) = (&args.arg_fields[1 - place], &args.args[1 - place]);
         let ColumnarValue::Scalar(format) = &args.args[place] else {
-            return exec_err!("the format of `{NAME}` is a text of the query");
+            return exec_err!("the format of `{NAME}` must be a constant text");
         };
         let Some(format) = format.try_as_str().flatten() else {
             return Ok(ColumnarValue::Scalar(ScalarValue::Utf8(None)));

@@ -10,9 +10,9 @@ use crate::error::{Error, Position, from_parser, nearest};
 use crate::tokens::{Piece, is_keyword, is_word};
 
 /// The words that can begin a statement.
-const STATEMENTS: [&str; 12] = [
-    "SELECT", "WITH", "VALUES", "CREATE", "COPY", "INSERT", "DROP", "EXPLAIN", "CANCEL", "SET",
-    "SHOW", "DESCRIBE",
+const STATEMENTS: [&str; 15] = [
+    "SELECT", "FROM", "WITH", "VALUES", "PIVOT", "UNPIVOT", "CREATE", "COPY", "INSERT", "DROP",
+    "EXPLAIN", "CANCEL", "SET", "SHOW", "DESCRIBE",
 ];
 
 /// A parser over the tokens of one statement that reports this crate's errors.
@@ -61,9 +61,6 @@ impl<'a> Reader<'a> {
                 let hint = "tensors do not change in place: use CREATE OR REPLACE TENSOR … AS";
                 self.unsupported(word.value.to_uppercase(), Some(hint))
             }
-            Keyword::FROM => {
-                self.unsupported("a query that begins with FROM", Some("begin it with SELECT"))
-            }
             Keyword::ALTER
             | Keyword::TRUNCATE
             | Keyword::GRANT
@@ -103,8 +100,13 @@ impl<'a> Reader<'a> {
         }
         let first = self.peek().span;
         let query = self.query()?;
-        let query_span = first.union(&self.parser.get_current_token().span);
+        let query_span = self.until_end(first);
         Ok(Statement::Insert(Insert { name, query, query_span, query_text: String::new() }))
+    }
+
+    /// From a token to the end of the statement.
+    pub(super) fn until_end(&self, first: Span) -> Span {
+        Span::new(first.start, self.piece.span().end)
     }
 
     /// True if a query follows the parenthesis that is next.

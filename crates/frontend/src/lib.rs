@@ -52,6 +52,7 @@ pub mod scope;
 pub mod seasons;
 pub mod secrets;
 pub mod statement;
+pub mod summary;
 pub mod surface;
 mod tokens;
 pub mod walk;

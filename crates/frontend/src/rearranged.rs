@@ -7,6 +7,7 @@
 //! | `FROM t WHERE x USING SAMPLE 10%` | `SELECT * FROM t TABLESAMPLE (10 PERCENT) WHERE x` |
 //! | `PIVOT t ON k IN ('a', 'b') USING sum(v) GROUP BY g` | `SELECT * FROM t PIVOT (sum(v) FOR k IN ('a', 'b') DEFAULT ON NULL ([__keys](g)))` |
 //! | `UNPIVOT t ON a, b INTO NAME n VALUE v` | `SELECT * FROM t UNPIVOT (v FOR n IN (a, b))` |
+//! | `SUMMARIZE t` | `SUMMARIZE SELECT * FROM t` |
 //! | `a ** b` | `a ^ b` |
 
 use std::ops::Range;
@@ -82,6 +83,12 @@ impl Writer<'_> {
             return;
         }
         let mut at = level.start;
+        if depth == 0 && self.is(at, "SUMMARIZE") && !self.is_query(&level, at + 1) {
+            self.part(at..at + 1, depth);
+            let words = [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
+            self.write(&words, self.tokens[at].span);
+            at += 1;
+        }
         while at < level.end {
             if self.is(at, "SELECT") || self.begins(&level, at) {
                 let end = self.find(at + 1..level.end, Self::is_set_operator);
@@ -279,6 +286,13 @@ impl Writer<'_> {
         self.out.extend(tokens.iter().map(|token| TokenWithSpan::new(token.clone(), place)));
     }
 
+    /// True if a query follows, also in parentheses.
+    fn is_query(&self, level: &Range<usize>, at: usize) -> bool {
+        *self.token(at) == Token::LParen
+            || ["SELECT", "FROM", "WITH", "VALUES"].iter().any(|word| self.is(at, word))
+            || self.turned(&(at..level.end)).is_some()
+    }
+
     /// True if a block begins here with another word than SELECT.
     fn begins(&self, level: &Range<usize>, at: usize) -> bool {
         if !self.is(at, "FROM") && self.turned(&(at..level.end)).is_none() {
@@ -404,6 +418,8 @@ mod tests {
             ),
             ("CREATE VIEW v AS FROM t", "CREATE VIEW v AS SELECT * FROM t"),
             ("INSERT INTO v FROM t", "INSERT INTO v SELECT * FROM t"),
+            ("SUMMARIZE 'x.nc'", "SUMMARIZE SELECT * FROM 'x.nc'"),
+            ("SUMMARIZE FROM t SELECT a", "SUMMARIZE SELECT a FROM t"),
         ] {
             assert_eq!(tokens(text), want);
         }

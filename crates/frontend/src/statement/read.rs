@@ -10,9 +10,23 @@ use crate::error::{Error, Position, from_parser, nearest};
 use crate::tokens::{Piece, is_keyword, is_word};
 
 /// The words that can begin a statement.
-const STATEMENTS: [&str; 15] = [
-    "SELECT", "FROM", "WITH", "VALUES", "PIVOT", "UNPIVOT", "CREATE", "COPY", "INSERT", "DROP",
-    "EXPLAIN", "CANCEL", "SET", "SHOW", "DESCRIBE",
+const STATEMENTS: [&str; 16] = [
+    "SELECT",
+    "FROM",
+    "WITH",
+    "VALUES",
+    "PIVOT",
+    "UNPIVOT",
+    "SUMMARIZE",
+    "CREATE",
+    "COPY",
+    "INSERT",
+    "DROP",
+    "EXPLAIN",
+    "CANCEL",
+    "SET",
+    "SHOW",
+    "DESCRIBE",
 ];
 
 /// A parser over the tokens of one statement that reports this crate's errors.
@@ -56,6 +70,10 @@ impl<'a> Reader<'a> {
             Keyword::SHOW => self.show(),
             Keyword::DESCRIBE | Keyword::DESC => self.describe(),
             _ if is_word(&first.token, "CANCEL") => self.cancel(),
+            _ if is_word(&first.token, "SUMMARIZE") => {
+                self.parser.advance_token();
+                Ok(Statement::Summarize(self.query()?))
+            }
             Keyword::INSERT => self.insert(),
             Keyword::UPDATE | Keyword::DELETE | Keyword::MERGE => {
                 let hint = "tensors do not change in place: use CREATE OR REPLACE TENSOR … AS";

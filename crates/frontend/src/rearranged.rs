@@ -21,6 +21,10 @@ use crate::tokens::is_word;
 /// Methods of samples; those that draw rows by themselves take a percentage.
 const METHODS: [&str; 3] = ["RESERVOIR", "BERNOULLI", "SYSTEM"];
 
+/// Maximum tokens of the relation behind `PIVOT`, where a bracket with all that it contains is one: a name with its
+/// parts and an alias.
+const RELATION_MAX: usize = 16;
+
 /// The tokens in SQL's order.
 pub(crate) fn rearranged(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let tokens = powers(tokens);
@@ -109,7 +113,11 @@ impl Writer<'_> {
             self.out.push(self.tokens[at].clone());
             let end = self.ends[at];
             if end > at {
-                self.level(at + 1..end, depth + 1);
+                let keys = self.pivot_keys(at);
+                self.level(at + 1..keys.unwrap_or(end), depth + 1);
+                if let Some(keys) = keys {
+                    self.keys(keys + 2..end, self.tokens[keys].span, depth + 1);
+                }
                 self.out.push(self.tokens[end].clone());
             }
             at = end + 1;
@@ -135,7 +143,8 @@ impl Writer<'_> {
         } else {
             let select = start..find(start + 1, Self::is_from);
             let from = select.end..find(select.end + 1, Self::ends_list);
-            (select, from.clone(), from.end..end)
+            let rest = from.end..end;
+            (select, from, rest)
         };
         let written = self.out.len();
         let place = self.tokens[start].span;
@@ -225,10 +234,6 @@ impl Writer<'_> {
         let word = Token::make_keyword;
         let stop = |s: &Self, at: usize| s.is(at, "USING") || s.is(at, "INTO") || s.ends_list(at);
         let columns = on + 1..self.find(on + 1..end, stop).unwrap_or(end);
-        let list = |s: &Self, from: usize| {
-            let from = from.min(end);
-            from..s.find(from..end, Self::ends_list).unwrap_or(end)
-        };
         let mut rest = columns.end;
         self.write(&[word("SELECT"), Token::Mul, word("FROM")], place);
         self.part(start + 1..on, depth);
@@ -240,7 +245,7 @@ impl Writer<'_> {
                 && self.is(rest + 3, "VALUE")
                 && rest + 4 < end;
             if is_named {
-                let value = list(self, rest + 4);
+                let value = self.list(rest + 4, end);
                 self.part(value.clone(), depth);
                 self.write(&[word("FOR")], place);
                 self.part(rest + 2..rest + 3, depth);
@@ -253,7 +258,7 @@ impl Writer<'_> {
             self.write(&[Token::RParen], place);
         } else {
             if self.is(rest, "USING") && rest < end {
-                let calls = list(self, rest + 1);
+                let calls = self.list(rest + 1, end);
                 self.part(calls.clone(), depth);
                 rest = calls.end;
             } else {
@@ -267,18 +272,39 @@ impl Writer<'_> {
                 self.write(&[word("IN"), Token::LParen, word("ANY"), Token::RParen], place);
             }
             if self.is(rest, "GROUP") && rest < end {
-                let keys = list(self, rest + 2);
-                let marker = Token::make_word(marker::KEYS, Some(marker::QUOTE));
-                let default = ["DEFAULT", "ON", "NULL"].map(word);
-                self.write(&default, place);
-                self.write(&[Token::LParen, marker, Token::LParen], place);
-                self.part(keys.clone(), depth);
-                self.write(&[Token::RParen, Token::RParen], place);
+                let keys = self.list(rest + 2, end);
                 rest = keys.end;
+                self.keys(keys, place, depth);
             }
         }
         self.write(&[Token::RParen], place);
         self.part(rest..end, depth);
+    }
+
+    /// The `GROUP BY` of `PIVOT (… FOR … GROUP BY …)`, if the bracket is of that form.
+    fn pivot_keys(&self, open: usize) -> Option<usize> {
+        let before = open.checked_sub(1)?;
+        if !self.is(before, "PIVOT") {
+            return None;
+        }
+        let end = self.ends[open];
+        let columns = self.find(open + 1..end, |s, at| s.is(at, "FOR"))?;
+        self.find(columns..end, |s, at| s.is(at, "GROUP") && s.is(at + 1, "BY"))
+    }
+
+    /// Writes the columns of `GROUP BY` of a PIVOT.
+    fn keys(&mut self, keys: Range<usize>, place: Span, depth: usize) {
+        let marker = Token::make_word(marker::KEYS, Some(marker::QUOTE));
+        self.write(&["DEFAULT", "ON", "NULL"].map(Token::make_keyword), place);
+        self.write(&[Token::LParen, marker, Token::LParen], place);
+        self.part(keys, depth);
+        self.write(&[Token::RParen, Token::RParen], place);
+    }
+
+    /// The list that begins at a token of a block.
+    fn list(&self, start: usize, end: usize) -> Range<usize> {
+        let start = start.min(end);
+        start..self.find(start..end, Self::ends_list).unwrap_or(end)
     }
 
     /// Writes tokens that stand at a place.
@@ -322,10 +348,18 @@ impl Writer<'_> {
         if !is_turn || self.is(block.start + 1, "ON") {
             return None;
         }
-        // In `(pivot JOIN t ON …` it is a name.
-        let ends = |s: &Self, at: usize| s.is(at, "ON") || s.is(at, "JOIN") || s.ends_list(at);
-        let on = self.find(block.start + 1..block.end, ends)?;
-        self.is(on, "ON").then_some(on)
+        let mut at = block.start + 1;
+        for _ in 0..RELATION_MAX {
+            // In `(pivot JOIN t ON …` it is a name.
+            if at >= block.end || self.is(at, "JOIN") || self.ends_list(at) {
+                return None;
+            }
+            if self.is(at, "ON") {
+                return Some(at);
+            }
+            at = self.ends[at] + 1;
+        }
+        None
     }
 
     /// The first token of a level at which `test` is true.
@@ -464,6 +498,14 @@ mod tests {
             (
                 "PIVOT t ON k IN ('a') USING sum(v) AS s, max(w) GROUP BY g ORDER BY g",
                 "SELECT * FROM t PIVOT ( sum ( v ) AS s , max ( w ) FOR k IN ( 'a' ) DEFAULT ON NULL ( [__keys] ( g ) ) ) ORDER BY g",
+            ),
+            (
+                "SELECT 1 FROM t PIVOT (sum(v) FOR k IN ('a') GROUP BY g, h) p",
+                "SELECT 1 FROM t PIVOT ( sum ( v ) FOR k IN ( 'a' ) DEFAULT ON NULL ( [__keys] ( g , h ) ) ) p",
+            ),
+            (
+                "PIVOT (SELECT k FROM t GROUP BY k) ON k IN (1)",
+                "SELECT * FROM ( SELECT k FROM t GROUP BY k ) PIVOT ( count ( * ) FOR k IN ( 1 ) )",
             ),
             (
                 "FROM (PIVOT (FROM t) q ON k) SELECT 1",

@@ -216,11 +216,14 @@ def _of_dataarray(name: str, array: xr.DataArray, reader: Reader) -> _native.Loc
 _PACKED = frozenset(["_FillValue", "missing_value", "scale_factor", "add_offset", "calendar"])
 
 
-#: What reads columns that the text does not name: `*`, `NATURAL JOIN`, `PIVOT`, names for all columns (`FROM x t(a, b)`).
+#: What reads columns that the text does not name: `*`, `NATURAL JOIN`, `PIVOT`, `SUMMARIZE`, queries that begin with
+#: FROM, names for all columns (`FROM x t(a, b)`).
 _READS_ALL = re.compile(
-    r"""\*|\bnatural\b|\bpivot\b
+    r"""\*|\bnatural\b|\b(?:un)?pivot\b|\bsummarize\b
+        |(?:^|\(|\b(?:as|all|distinct|name|union|except|intersect|explain|analyze|verbose|describe|desc)\b)\s*from\b
+        |\bwith\b.*\)\s*from\b|\binsert\s+into\s.*?\sfrom\b
         |(?:\bfrom\s|\bjoin\s|,)\s*[\w".]+\s+(?:as\s+)?(?!(?:where|using|on|in)\b)["\w]+\s*\(""",
-    re.VERBOSE,
+    re.VERBOSE | re.DOTALL,
 )
 
 
@@ -235,7 +238,8 @@ class Reader:
     @property
     def describes(self) -> bool:
         """Does the statement only describe a relation, `DESCRIBE x`?"""
-        return self._kind == "info" and "select" not in self._text
+        runs = re.search(r"\b(?:select|from|summarize|(?:un)?pivot)\b", self._text)
+        return self._kind == "info" and runs is None
 
     def names(self, variable: str) -> bool:
         """May the statement read this variable? `COPY x TO …` and `FROM x` read all."""

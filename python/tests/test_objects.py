@@ -189,6 +189,13 @@ def test_what_is_no_relation_has_a_way_out(con: ts.Connection, y: Any, way: str)
         "SELECT depth FROM frame t(depth, second, third)",
         "SELECT depth FROM sites, frame AS t(depth, second, third)",
         "SELECT depth FROM frame WHERE (level > 30)",
+        "FROM frame",
+        "FROM frame SELECT depth WHERE level > 30",
+        "SELECT station, 30, 2.5 FROM sites UNION ALL FROM frame",
+        "WITH f AS (FROM frame) FROM f",
+        "UNPIVOT frame ON depth, level",
+        "SUMMARIZE frame",
+        "SUMMARIZE FROM frame SELECT depth",
     ],
 )
 def test_columns_that_a_statement_reads_without_their_names(con: ts.Connection, query: str) -> None:

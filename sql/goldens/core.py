@@ -119,7 +119,7 @@ class Script:
         SCRIPTS.append(self)
 
     def sql(self, text):
-        if text.split(None, 1)[0].upper() in ("SELECT", "WITH", "EXPLAIN", "CREATE", "DROP", "SET", "SHOW", "DESCRIBE"):
+        if text.split(None, 1)[0].upper() in ("SELECT", "WITH", "FROM", "PIVOT", "UNPIVOT", "SUMMARIZE", "EXPLAIN", "CREATE", "DROP", "SET", "SHOW", "DESCRIBE"):
             return text
         return f"SELECT {text}" + (f" FROM {self.source}" if self.source else "")
 

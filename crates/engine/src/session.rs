@@ -30,6 +30,7 @@ mod settings;
 mod spread;
 mod spread_rows;
 mod stop;
+mod summarize;
 mod system;
 mod upload;
 mod views;
@@ -433,6 +434,7 @@ impl Session {
             }
             Statement::Show(show) => self.show(show).await,
             Statement::Describe(what) => self.describe(what, statement).await,
+            Statement::Summarize(query) => self.summarize(query, statement).await,
             Statement::Cancel { id } => {
                 let Some(found) = self.host.queries.find(&id.text) else {
                     return Err(Error::stage(Failure::UnknownQuery {

@@ -228,6 +228,12 @@ pub fn exclusion(key: &Expr) -> Option<&str> {
     }
 }
 
+/// The columns of `GROUP BY` of a `PIVOT`, whose `DEFAULT ON NULL` stands for that.
+pub(crate) fn pivot_keys(default: &Expr) -> Option<Vec<&Expr>> {
+    let (args, _) = marker::read(default, marker::KEYS)?;
+    args.iter().map(value).collect()
+}
+
 /// `base.field`, where `base` is not a name: `svd(a).u`, `x[0].T`.
 ///
 /// Names joined by dots are `Expr::CompoundIdentifier` and not matched here. Several fields in a

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `FETCH FIRST 3 ROWS ONLY` | `LIMIT 3` |
 //! | `t PIVOT (sum(v) FOR k IN ('a', 'b'))` | `(SELECT * EXCLUDE (v, k), sum(v) FILTER (WHERE k = 'a') AS a, sum(v) FILTER (WHERE k = 'b') AS b FROM t GROUP BY ALL)` |
+//! | `SELECT unnest([1, 2])` | `SELECT unnest([1, 2]) FROM (VALUES (1)) tessera_rows(tessera_row)` |
 //! | `GROUP BY ROLLUP ((a, b), c)` | `GROUP BY GROUPING SETS ((a, b, c), (a, b), ())` |
 //! | `t TABLESAMPLE 10 PERCENT REPEATABLE (5)` | `(SELECT * FROM t QUALIFY tessera_draw(row_number() OVER (), 5) * 100 < 10) AS t` |
 //! | `t UNPIVOT (v FOR k IN (a, b))` | `(SELECT * FROM (SELECT * EXCLUDE (a, b), unnest(make_array('a', 'b')) AS k, unnest(make_array(a, b)) AS v FROM t) WHERE v IS NOT NULL)` |
@@ -16,12 +17,15 @@ use std::ops::ControlFlow;
 
 pub use sample::DRAW;
 use sqlparser::ast::{
-    Expr, Fetch, GroupByExpr, LimitClause, Query, Select, Spanned, TableFactor, Value, VisitorMut,
+    Expr, Fetch, GroupByExpr, LimitClause, Query, Select, SelectItem, Spanned, TableFactor, Value,
+    VisitorMut,
 };
 
 use crate::error::{Error, Position};
 use crate::statement::Statement;
+use crate::surface::walk::find;
 use crate::walk::walk_mut;
+use crate::{ast, scope};
 
 /// Rewrites the query of a statement.
 ///
@@ -54,7 +58,10 @@ impl VisitorMut for Clauses {
         {
             return ControlFlow::Break(Box::new(error));
         }
-        ControlFlow::Continue(())
+        match one_row(select) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(Box::new(error)),
+        }
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Box<Error>> {
@@ -66,6 +73,29 @@ impl VisitorMut for Clauses {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Gives a block without FROM whose items have an `unnest` a relation of one row.
+fn one_row(select: &mut Select) -> Result<(), Error> {
+    let is_unnest = |expr: &Expr| {
+        let name = ast::function_name(expr)?;
+        name.value.eq_ignore_ascii_case("unnest").then_some(())
+    };
+    let has_unnest = |item: &SelectItem| {
+        ast::expr_of(item).is_some_and(|(expr, _)| find(expr, &is_unnest).is_some())
+    };
+    let items = &select.projection;
+    let are_values = items.iter().all(|item| ast::expr_of(item).is_some());
+    if !select.from.is_empty() || !are_values || !items.iter().any(has_unnest) {
+        return Ok(());
+    }
+    let template = crate::parse("SELECT 1 FROM (VALUES (1)) tessera_rows(tessera_row)")?;
+    if let Some(Statement::Query(mut query)) = template.into_iter().next().map(|t| t.statement)
+        && let Some(block) = scope::innermost_mut(&mut query)
+    {
+        select.from = std::mem::take(&mut block.from);
+    }
+    Ok(())
 }
 
 /// Sets the limit of a query that has a `FETCH`.

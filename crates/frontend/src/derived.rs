@@ -26,6 +26,14 @@ pub fn query(body: SetExpr) -> Query {
     }
 }
 
+/// The relation of the innermost block.
+pub(crate) fn relation_of(select: &mut Select) -> Option<&mut TableFactor> {
+    match &mut select.from.first_mut()?.relation {
+        TableFactor::Derived { subquery, .. } => relation_of(scope::innermost_mut(subquery)?),
+        relation => Some(relation),
+    }
+}
+
 /// `SELECT * FROM from`.
 pub fn all_of(from: TableWithJoins) -> Option<Select> {
     let template = crate::parse("SELECT * FROM x").ok()?.into_iter().next()?;

@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `a[0, lo:hi:step, ..., NEWAXIS, lat => 1:2]` | a marker call that [`crate::ast::subscript`] reads |
 //! | `a @ b` | `matmul(a, b)` |
-//! | `a ^ b` | `power(a, b)`, which DataFusion knows too |
+//! | `a ^ b`, `a ** b` | `power(a, b)`, which DataFusion knows too |
 //! | `a // b` | `BinaryOperator::DuckIntegerDivide` |
 //! | `[x + 1 for x in l if x > 2]` | `list_transform(list_filter(l, x -> x > 2), x -> x + 1)` |
 //!

@@ -3,7 +3,7 @@
 //! The life of `SELECT mean(sst[0:10], 0) FROM sst;` in this crate:
 //!
 //! 1. [`parse()`] splits the script into statements and reads each one into a [`Statement`]:
-//!    `tokens` splits the script, `limits` rejects statements that nest too deeply, [`TesseraDialect`] adds the
+//!    `tokens` splits the script, `rearranged` puts words in SQL's order (`FROM t SELECT a`), `limits` rejects statements that nest too deeply, [`TesseraDialect`] adds the
 //!    tensor syntax to sqlparser, `statement` parses the statements that sqlparser does not know
 //!    (`CREATE TENSOR`, `CANCEL QUERY`, `EXPLAIN (FORMAT json)`), `clauses` writes `FETCH`, `PIVOT`, `UNPIVOT`
 //!    and `TABLESAMPLE` with others.
@@ -47,10 +47,12 @@ mod lower;
 pub mod parameters;
 mod parse;
 pub mod paths;
+mod rearranged;
 pub mod scope;
 pub mod seasons;
 pub mod secrets;
 pub mod statement;
+pub mod summary;
 pub mod surface;
 mod tokens;
 pub mod walk;

@@ -47,6 +47,8 @@ pub enum Statement {
     Show(Show),
     /// `DESCRIBE name`, `DESCRIBE 'url'` or `DESCRIBE query`.
     Describe(Described),
+    /// `SUMMARIZE name`, `SUMMARIZE 'url'` or `SUMMARIZE query`: a row for each column.
+    Summarize(Box<Query>),
 }
 
 impl Statement {
@@ -59,7 +61,7 @@ impl Statement {
             Self::Copy(copy) => Some(&copy.query),
             Self::Insert(insert) => Some(&insert.query),
             Self::Explain(explain) => explain.statement.query(),
-            Self::Describe(Described::Query(query)) => Some(query),
+            Self::Describe(Described::Query(query)) | Self::Summarize(query) => Some(query),
             _ => None,
         }
     }
@@ -73,7 +75,7 @@ impl Statement {
             Self::Copy(copy) => Some(&mut copy.query),
             Self::Insert(insert) => Some(&mut insert.query),
             Self::Explain(explain) => explain.statement.query_mut(),
-            Self::Describe(Described::Query(query)) => Some(query),
+            Self::Describe(Described::Query(query)) | Self::Summarize(query) => Some(query),
             _ => None,
         }
     }

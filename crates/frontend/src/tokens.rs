@@ -7,24 +7,24 @@ use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer, Whit
 
 use crate::dialect::TesseraDialect;
 use crate::error::{Error, Position};
+use crate::rearranged::rearranged;
 use crate::{asof, exclude};
 
-/// The tokens of one statement, without white space, comments and the final semicolon.
+/// The tokens of one statement in SQL's order, without white space, comments and the final semicolon.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub(crate) tokens: Vec<TokenWithSpan>,
     /// Bytes of the script from the first token to the end of the last.
     pub(crate) bytes: Range<usize>,
+    /// From the first token of the script to the last.
+    span: Span,
     /// True if a semicolon follows.
     pub(crate) terminated: bool,
 }
 
 impl Piece {
     pub(crate) fn span(&self) -> Span {
-        match (self.tokens.first(), self.tokens.last()) {
-            (Some(first), Some(last)) => Span::new(first.span.start, last.span.end),
-            _ => Span::empty(),
-        }
+        self.span
     }
 
     /// The position just after the last token.
@@ -83,11 +83,12 @@ fn piece(
     let (start, end) = (tokens.first()?.span.start, tokens.last()?.span.end);
     let bytes = offsets.of(start)..offsets.of(end);
     split_double_colons(&mut tokens);
+    let mut tokens = rearranged(tokens);
     name_all(&mut tokens);
     name_lists(&mut tokens);
     asof::mark(&mut tokens);
     exclude::mark(&mut tokens);
-    Some(Piece { tokens, bytes, terminated })
+    Some(Piece { tokens, bytes, span: Span::new(start, end), terminated })
 }
 
 fn tokenize(script: &str) -> Result<Vec<TokenWithSpan>, Error> {

@@ -38,7 +38,10 @@ fn bound(sql: &str, params: Option<&str>) -> Result<String, Error> {
 fn describe(parsed: &Parsed) -> Result<ParsedStatement, tessera_frontend::Error> {
     let kind = match &parsed.statement {
         Statement::Query(_) => "query",
-        Statement::Explain(_) | Statement::Show(_) | Statement::Describe(_) => "info",
+        Statement::Explain(_)
+        | Statement::Show(_)
+        | Statement::Describe(_)
+        | Statement::Summarize(_) => "info",
         _ => "change",
     };
     let mut names = Vec::new();

@@ -95,7 +95,19 @@ impl Knowledge {
 
     /// Invalidates names if `sql` may have changed them.
     pub fn changed_by(&self, sql: &str) {
-        let reads = ["SELECT", "WITH", "VALUES", "EXPLAIN", "SHOW", "DESCRIBE", "DESC", "FROM"];
+        let reads = [
+            "SELECT",
+            "WITH",
+            "VALUES",
+            "EXPLAIN",
+            "SHOW",
+            "DESCRIBE",
+            "DESC",
+            "FROM",
+            "PIVOT",
+            "UNPIVOT",
+            "SUMMARIZE",
+        ];
         let mut first = true;
         let changes = crate::lex::tokens(sql).iter().filter(|t| !t.is_blank()).any(|t| {
             let begins = std::mem::replace(&mut first, t.text == ";");

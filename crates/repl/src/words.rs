@@ -14,6 +14,9 @@ pub const STATEMENTS: &[&str] = &[
     "SET",
     "CANCEL QUERY",
     "VALUES",
+    "SUMMARIZE",
+    "PIVOT",
+    "UNPIVOT",
 ];
 
 /// Words that may follow an operand: clauses, operators.
@@ -67,7 +70,7 @@ pub const FOLLOWING: &[(&[&str], &[&str])] = &[
     (&["CREATE", "TEMP"], &["TENSOR"]),
     (&["CREATE", "EXTERNAL"], &["TABLE", "TENSOR"]),
     (&["DROP"], &["TENSOR", "TABLE", "VIEW"]),
-    (&["SHOW"], &["TENSORS", "FUNCTIONS", "QUERIES", "WORKERS", "ALL"]),
+    (&["SHOW"], &["TENSORS", "TABLES", "FUNCTIONS", "QUERIES", "WORKERS", "ALL"]),
     (&["EXPLAIN"], &["ANALYZE", "VERBOSE", "SELECT", "WITH", "CREATE", "COPY"]),
     (&["EXPLAIN", "ANALYZE"], &["VERBOSE", "SELECT", "WITH", "CREATE", "COPY"]),
     (&["EXPLAIN", "VERBOSE"], &["SELECT", "WITH", "CREATE", "COPY"]),
@@ -75,7 +78,8 @@ pub const FOLLOWING: &[(&[&str], &[&str])] = &[
 ];
 
 /// Words after which a relation is expected.
-pub const BEFORE_RELATION: &[&str] = &["FROM", "JOIN", "DESCRIBE", "DESC"];
+pub const BEFORE_RELATION: &[&str] =
+    &["FROM", "JOIN", "DESCRIBE", "DESC", "SUMMARIZE", "PIVOT", "UNPIVOT"];
 
 /// Words that end the list of relations of a block.
 pub const AFTER_RELATIONS: &[&str] = &[
@@ -134,6 +138,7 @@ const MORE: &[&str] = &[
     "UNBOUNDED",
     "STORED",
     "TABLE",
+    "TABLES",
     "TEMP",
     "TENSOR",
     "TENSORS",

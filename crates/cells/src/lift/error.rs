@@ -452,7 +452,7 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
         "cannot infer common",
         "data type",
         "cannot cast",
-        ", and this is ",
+        "takes a time, not ",
     ];
     let is_type = of_types.iter().any(|part| lower.contains(part));
     failed(if is_type { "type_error" } else { "plan_error" }, sentence(message), position)

@@ -19,6 +19,9 @@ pub(crate) const ASOF: &str = "__asof";
 /// The match condition of `ASOF LEFT JOIN … ON`.
 pub(crate) const ASOF_LEFT: &str = "__asof_left";
 
+/// The columns of `GROUP BY` of a `PIVOT`.
+pub(crate) const KEYS: &str = "__keys";
+
 /// What a frame excludes.
 pub(crate) const EXCLUDE: &str = "__exclude";
 

@@ -30,18 +30,43 @@ pub(super) fn rewritten(factor: &TableFactor) -> Result<Option<TableFactor>, Err
             default_on_null,
             alias,
         } => {
-            if default_on_null.is_some() {
-                return Err(unsupported("DEFAULT ON NULL", span, "use coalesce on the columns"));
-            }
+            let keys = match default_on_null {
+                Some(default) => match ast::pivot_keys(default) {
+                    Some(keys) if keys.is_empty() => {
+                        let message = "GROUP BY of PIVOT names no columns";
+                        return Err(Error::syntax(message, Position::of_span(span)));
+                    }
+                    Some(keys) => Some(keys),
+                    None => {
+                        let hint = "use coalesce on the columns";
+                        return Err(unsupported("DEFAULT ON NULL", span, hint));
+                    }
+                },
+                None => None,
+            };
             let [column] = value_column.as_slice() else {
                 let hint = "name a text of them in a subquery: `a || '_' || b AS k`";
                 return Err(unsupported("PIVOT … FOR several columns", span, hint));
             };
-            let PivotValueSource::List(values) = value_source else {
-                let hint = "list the values: `PIVOT (sum(v) FOR k IN ('a', 'b'))`";
-                return Err(unsupported("PIVOT with values of a query", span, hint));
+            let values = match value_source {
+                PivotValueSource::List(values) => values,
+                PivotValueSource::Any(_) => {
+                    let hint =
+                        "list the values, of which each becomes a column: `ON k IN ('a', 'b')`";
+                    return Err(unsupported("PIVOT without a list of values", span, hint));
+                }
+                PivotValueSource::Subquery(_) => {
+                    let hint = "list the values: `PIVOT (sum(v) FOR k IN ('a', 'b'))`";
+                    return Err(unsupported("PIVOT with values of a query", span, hint));
+                }
             };
-            let items = pivoted(aggregate_functions, column, values);
+            let mut items: Vec<SelectItem> = match keys {
+                Some(keys) => {
+                    keys.into_iter().map(|k| SelectItem::UnnamedExpr(k.clone())).collect()
+                }
+                None => vec![rest(aggregate_functions, column)],
+            };
+            items.extend(pivoted(aggregate_functions, column, values));
             let Some(mut select) = block(items, (**table).clone()) else { return Ok(None) };
             select.group_by = GroupByExpr::All(Vec::new());
             Ok(Some(derived(select, alias.clone())))
@@ -73,11 +98,16 @@ fn unsupported(construct: &str, span: Span, hint: &str) -> Error {
     }
 }
 
-/// All columns that the aggregates do not use, and the aggregates for each value.
-fn pivoted(calls: &[ExprWithAlias], column: &Expr, values: &[ExprWithAlias]) -> Vec<SelectItem> {
+/// All columns that the aggregates and `FOR` do not use.
+fn rest(calls: &[ExprWithAlias], column: &Expr) -> SelectItem {
     let mut used = column_names(column);
     calls.iter().for_each(|call| used.extend(column_names(&call.expr)));
-    let mut items = vec![all_but(used.into_iter().map(Ident::new))];
+    all_but(used.into_iter().map(Ident::new))
+}
+
+/// The aggregates for each value.
+fn pivoted(calls: &[ExprWithAlias], column: &Expr, values: &[ExprWithAlias]) -> Vec<SelectItem> {
+    let mut items = Vec::new();
     for value in values {
         let of = match &value.alias {
             Some(alias) => alias.value.clone(),

@@ -10,7 +10,7 @@ use sqlparser::ast::{
 use sqlparser::tokenizer::Span;
 
 use crate::ast::{self, Relation};
-use crate::derived::derived;
+use crate::derived::{derived, relation_of};
 use crate::error::{BindError, Error, Position};
 use crate::scope;
 use crate::statement::Statement;
@@ -43,17 +43,9 @@ pub(super) fn rewritten(factor: &mut TableFactor) -> Result<Option<TableFactor>,
         columns: Vec::new(),
         at: None,
     });
-    let Some(place) = place(&mut select) else { return Ok(None) };
+    let Some(place) = relation_of(&mut select) else { return Ok(None) };
     *place = factor.clone();
     Ok(Some(derived(select, alias)))
-}
-
-/// The relation of the innermost block.
-fn place(select: &mut Select) -> Option<&mut TableFactor> {
-    match &mut select.from.first_mut()?.relation {
-        TableFactor::Derived { subquery, .. } => place(scope::innermost_mut(subquery)?),
-        relation => Some(relation),
-    }
 }
 
 /// The name that a block uses for a relation.

@@ -6,7 +6,7 @@ use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::{Error, Position, nearest};
 use crate::limits;
-use crate::tokens::is_keyword;
+use crate::tokens::{is_keyword, is_word};
 
 /// The words that may follow a select list or a relation; a neighbour of one is a misspelling.
 const CLAUSES: [&str; 13] = [
@@ -119,8 +119,13 @@ fn hint(tokens: &[TokenWithSpan], at: Option<usize>, text: &str) -> Option<Strin
     if previous.is_some_and(|token| is_keyword(token, Keyword::ASOF)) {
         return Some("write `ASOF JOIN`, or `ASOF LEFT JOIN` for all rows of the left side".into());
     }
-    if previous == Some(&Token::Mul) && *found == Token::Mul {
-        return Some("power is written `^`".to_string());
+    let is_sample = |at: usize| {
+        let is = |at: usize, word| tokens.get(at).is_some_and(|t| is_word(&t.token, word));
+        is(at, "USING") && is(at + 1, "SAMPLE")
+    };
+    if is_sample(at) || at > 0 && is_sample(at - 1) {
+        let hint = "write `USING SAMPLE 10%` or `USING SAMPLE 5 ROWS` behind one relation; samples of a join are those of a subquery";
+        return Some(hint.to_string());
     }
     if previous == Some(&Token::Comma) {
         return Some("remove the comma before it".to_string());

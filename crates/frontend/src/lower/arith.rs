@@ -88,7 +88,10 @@ impl Lowerer<'_, '_> {
                 BindError::Types {
                     operation: "a tensor expression".into(),
                     types: vec![value.kind().into()],
-                    hint: None,
+                    hint: Some(
+                        "tensors have no texts: select it in a statement of its own; in a block without FROM, `list_value(1, 2)` is a list that may stand beside a text"
+                            .into(),
+                    ),
                 },
                 span,
             ),

@@ -66,7 +66,7 @@ impl Reader<'_> {
         Ok((self.name()?, if_not_exists))
     }
 
-    /// `AS query`, with the span of the query.
+    /// `AS query` at the end of the statement, with the span of the query.
     fn as_query(&mut self) -> Result<(Box<Query>, Span)> {
         if self.peek().token == Token::LParen {
             let hint = "name the columns in the query: `AS SELECT 1 AS a, 2 AS b`";
@@ -75,7 +75,7 @@ impl Reader<'_> {
         self.keyword(Keyword::AS)?;
         let first = self.peek().span;
         let query = self.query()?;
-        Ok((query, first.union(&self.parser.get_current_token().span)))
+        Ok((query, self.until_end(first)))
     }
 
     fn create_external(&mut self, or_replace: bool) -> Result<Statement> {

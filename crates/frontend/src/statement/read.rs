@@ -10,9 +10,23 @@ use crate::error::{Error, Position, from_parser, nearest};
 use crate::tokens::{Piece, is_keyword, is_word};
 
 /// The words that can begin a statement.
-const STATEMENTS: [&str; 12] = [
-    "SELECT", "WITH", "VALUES", "CREATE", "COPY", "INSERT", "DROP", "EXPLAIN", "CANCEL", "SET",
-    "SHOW", "DESCRIBE",
+const STATEMENTS: [&str; 16] = [
+    "SELECT",
+    "FROM",
+    "WITH",
+    "VALUES",
+    "PIVOT",
+    "UNPIVOT",
+    "SUMMARIZE",
+    "CREATE",
+    "COPY",
+    "INSERT",
+    "DROP",
+    "EXPLAIN",
+    "CANCEL",
+    "SET",
+    "SHOW",
+    "DESCRIBE",
 ];
 
 /// A parser over the tokens of one statement that reports this crate's errors.
@@ -56,13 +70,14 @@ impl<'a> Reader<'a> {
             Keyword::SHOW => self.show(),
             Keyword::DESCRIBE | Keyword::DESC => self.describe(),
             _ if is_word(&first.token, "CANCEL") => self.cancel(),
+            _ if is_word(&first.token, "SUMMARIZE") => {
+                self.parser.advance_token();
+                Ok(Statement::Summarize(self.query()?))
+            }
             Keyword::INSERT => self.insert(),
             Keyword::UPDATE | Keyword::DELETE | Keyword::MERGE => {
                 let hint = "tensors do not change in place: use CREATE OR REPLACE TENSOR … AS";
                 self.unsupported(word.value.to_uppercase(), Some(hint))
-            }
-            Keyword::FROM => {
-                self.unsupported("a query that begins with FROM", Some("begin it with SELECT"))
             }
             Keyword::ALTER
             | Keyword::TRUNCATE
@@ -103,8 +118,13 @@ impl<'a> Reader<'a> {
         }
         let first = self.peek().span;
         let query = self.query()?;
-        let query_span = first.union(&self.parser.get_current_token().span);
+        let query_span = self.until_end(first);
         Ok(Statement::Insert(Insert { name, query, query_span, query_text: String::new() }))
+    }
+
+    /// From a token to the end of the statement.
+    pub(super) fn until_end(&self, first: Span) -> Span {
+        Span::new(first.start, self.piece.span().end)
     }
 
     /// True if a query follows the parenthesis that is next.

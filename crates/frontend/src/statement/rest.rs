@@ -169,12 +169,12 @@ impl Reader<'_> {
         {
             name if name.quoted => Show::Variable(name),
             name => match name.text.to_ascii_uppercase().as_str() {
-                "TENSORS" => Show::Tensors,
+                "TENSORS" | "TABLES" => Show::Tensors,
                 "QUERIES" => Show::Queries,
                 "WORKERS" => Show::Workers,
                 "FUNCTIONS" => Show::Functions,
                 "ALL" => Show::All,
-                word @ ("TABLES" | "VIEWS" | "DATABASES" | "SCHEMAS" | "COLUMNS") => {
+                word @ ("VIEWS" | "DATABASES" | "SCHEMAS" | "COLUMNS") => {
                     return Err(crate::Error::Unsupported {
                             construct: format!("SHOW {word}"),
                             position: Some(place),

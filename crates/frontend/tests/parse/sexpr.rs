@@ -83,6 +83,7 @@ pub(crate) fn statement(statement: &Statement) -> String {
             }
             show => format!("(show {show:?})"),
         },
+        Statement::Summarize(q) => format!("(summarize\n{})", indent(&query(q))),
         Statement::Describe(described) => match described {
             tessera_frontend::statement::Described::Name(name) => format!("(describe {name})"),
             tessera_frontend::statement::Described::Url(url) => {

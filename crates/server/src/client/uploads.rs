@@ -171,7 +171,10 @@ fn relations(statement: &Statement) -> Vec<String> {
 /// True if a statement may run twice.
 pub(super) fn only_reads(statement: &Statement) -> bool {
     match statement {
-        Statement::Query(_) | Statement::Show(_) | Statement::Describe(_) => true,
+        Statement::Query(_)
+        | Statement::Show(_)
+        | Statement::Describe(_)
+        | Statement::Summarize(_) => true,
         Statement::Explain(explain) => only_reads(&explain.statement),
         _ => false,
     }

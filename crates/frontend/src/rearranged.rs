@@ -1,0 +1,551 @@
+//! Queries in DuckDB's order of words, as the tokens of SQL's order.
+//!
+//! | written | becomes |
+//! |---|---|
+//! | `FROM t WHERE x` | `SELECT * FROM t WHERE x` |
+//! | `FROM t SELECT a WHERE x` | `SELECT a FROM t WHERE x` |
+//! | `FROM t WHERE x USING SAMPLE 10%` | `SELECT * FROM t TABLESAMPLE (10 PERCENT) WHERE x` |
+//! | `PIVOT t ON k IN ('a', 'b') USING sum(v) GROUP BY g` | `SELECT * FROM t PIVOT (sum(v) FOR k IN ('a', 'b') DEFAULT ON NULL ([__keys](g)))` |
+//! | `UNPIVOT t ON a, b INTO NAME n VALUE v` | `SELECT * FROM t UNPIVOT (v FOR n IN (a, b))` |
+//! | `SUMMARIZE t` | `SUMMARIZE SELECT * FROM t` |
+//! | `a ** b` | `a ^ b` |
+
+use std::ops::Range;
+
+use sqlparser::tokenizer::{Span, Token, TokenWithSpan};
+
+use crate::ast::marker;
+use crate::limits::NESTING_MAX;
+use crate::tokens::is_word;
+
+/// Methods of samples; those that draw rows by themselves take a percentage.
+const METHODS: [&str; 3] = ["RESERVOIR", "BERNOULLI", "SYSTEM"];
+
+/// Maximum tokens of the relation behind `PIVOT`, where a bracket with all that it contains is one: a name with its
+/// parts and an alias.
+const RELATION_MAX: usize = 16;
+
+/// The tokens in SQL's order.
+pub(crate) fn rearranged(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let tokens = powers(tokens);
+    let out = Vec::with_capacity(tokens.len() + 8);
+    let mut writer = Writer { ends: ends(&tokens), tokens: &tokens, out };
+    writer.level(0..tokens.len(), 0);
+    writer.out
+}
+
+/// Makes one token of the two of `**`.
+fn powers(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+    for token in tokens {
+        match out.last_mut() {
+            Some(last)
+                if last.token == Token::Mul
+                    && token.token == Token::Mul
+                    && last.span.end == token.span.start =>
+            {
+                *last = TokenWithSpan::new(Token::Caret, last.span.union(&token.span));
+            }
+            _ => out.push(token),
+        }
+    }
+    out
+}
+
+/// For each token the one that closes it, if it is a bracket; otherwise itself.
+fn ends(tokens: &[TokenWithSpan]) -> Vec<usize> {
+    let mut ends: Vec<usize> = (0..tokens.len()).collect();
+    let mut open = Vec::new();
+    for (at, token) in tokens.iter().enumerate() {
+        match token.token {
+            Token::LParen | Token::LBracket | Token::LBrace => open.push(at),
+            Token::RParen | Token::RBracket | Token::RBrace => {
+                if let Some(start) = open.pop() {
+                    ends[start] = at;
+                }
+            }
+            _ => {}
+        }
+    }
+    ends
+}
+
+/// Writes tokens in another order. A level is what a pair of brackets contains; the words that are looked for are
+/// those of one level.
+struct Writer<'a> {
+    tokens: &'a [TokenWithSpan],
+    ends: Vec<usize>,
+    out: Vec<TokenWithSpan>,
+}
+
+impl Writer<'_> {
+    /// Writes the blocks of a level, and what stands around them.
+    fn level(&mut self, level: Range<usize>, depth: usize) {
+        // Such a statement is refused.
+        if depth > NESTING_MAX {
+            self.out.extend_from_slice(&self.tokens[level]);
+            return;
+        }
+        let mut at = level.start;
+        if depth == 0 && self.is(at, "SUMMARIZE") && !self.is_query(&level, at + 1) {
+            self.part(at..at + 1, depth);
+            let words = [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
+            self.write(&words, self.tokens[at].span);
+            at += 1;
+        }
+        while at < level.end {
+            if self.is(at, "SELECT") || self.begins(&level, at) {
+                let end = self.find(at + 1..level.end, Self::is_set_operator);
+                let end = end.unwrap_or(level.end);
+                self.block(at..end, depth);
+                at = end;
+            } else {
+                self.part(at..at + 1, depth);
+                at = self.ends[at] + 1;
+            }
+        }
+    }
+
+    /// Writes tokens in their order, and the levels inside. A bracket at the end stands for all that it contains.
+    fn part(&mut self, part: Range<usize>, depth: usize) {
+        let mut at = part.start;
+        while at < part.end {
+            self.out.push(self.tokens[at].clone());
+            let end = self.ends[at];
+            if end > at {
+                let keys = self.pivot_keys(at);
+                self.level(at + 1..keys.unwrap_or(end), depth + 1);
+                if let Some(keys) = keys {
+                    self.keys(keys + 2..end, self.tokens[keys].span, depth + 1);
+                }
+                self.out.push(self.tokens[end].clone());
+            }
+            at = end + 1;
+        }
+    }
+
+    /// Writes one block, without set operators.
+    fn block(&mut self, block: Range<usize>, depth: usize) {
+        if let Some(on) = self.turned(&block) {
+            self.turn(block, on, depth);
+            return;
+        }
+        let Range { start, end } = block;
+        let find =
+            |from: usize, test: fn(&Self, usize) -> bool| self.find(from..end, test).unwrap_or(end);
+        let (select, from, rest) = if self.is(start, "FROM") {
+            let from = start..find(start + 1, |s, at| s.is(at, "SELECT") || s.ends_list(at));
+            let select = match self.is(from.end, "SELECT") && from.end < end {
+                true => from.end..find(from.end + 1, Self::ends_list),
+                false => from.end..from.end,
+            };
+            (select.clone(), from, select.end..end)
+        } else {
+            let select = start..find(start + 1, Self::is_from);
+            let from = select.end..find(select.end + 1, Self::ends_list);
+            let rest = from.end..end;
+            (select, from, rest)
+        };
+        let written = self.out.len();
+        let place = self.tokens[start].span;
+        match select.is_empty() {
+            true => self.write(&[Token::make_keyword("SELECT"), Token::Mul], place),
+            false => self.part(select.clone(), depth),
+        }
+        // The first token of a query is the first one of its text.
+        if select.start > start && !select.is_empty() {
+            let first = self.tokens[select.start].span;
+            self.out[written].span = place;
+            let second = self.out.len();
+            self.part(from.clone(), depth);
+            self.out[second].span = first;
+        } else {
+            self.part(from.clone(), depth);
+        }
+        match self.sample(&from, &rest) {
+            Some((sample, using)) => {
+                self.write(&sample, self.tokens[using.start].span);
+                self.part(rest.start..using.start, depth);
+                self.part(using.end..rest.end, depth);
+            }
+            None => self.part(rest, depth),
+        }
+    }
+
+    /// The `TABLESAMPLE` of one relation that `USING SAMPLE` means, and where that stands.
+    fn sample(
+        &self,
+        from: &Range<usize>,
+        rest: &Range<usize>,
+    ) -> Option<(Vec<Token>, Range<usize>)> {
+        let start = self.find(rest.clone(), Self::is_sample)?;
+        let joins = |s: &Self, at: usize| s.is(at, "JOIN") || *s.token(at) == Token::Comma;
+        if from.is_empty() || self.find(from.clone(), joins).is_some() {
+            return None;
+        }
+        let is_method = |at: usize| METHODS.iter().any(|method| self.is(at, method));
+        let has_method = is_method(start + 2) && *self.token(start + 3) == Token::LParen;
+        let at = if has_method { start + 4 } else { start + 2 };
+        let number = self.number(at)?;
+        let unit = match self.token(at + 1) {
+            Token::Mod => Some("PERCENT"),
+            _ => ["PERCENT", "ROWS"].into_iter().find(|unit| self.is(at + 1, unit)),
+        };
+        let mut end = if unit.is_some() { at + 2 } else { at + 1 };
+        let mut seed = None;
+        if has_method {
+            if *self.token(end) != Token::RParen {
+                return None;
+            }
+            end += 1;
+        } else if *self.token(end) == Token::LParen && is_method(end + 1) {
+            if *self.token(end + 2) == Token::Comma {
+                seed = Some(self.number(end + 3)?);
+                end += 2;
+            }
+            if *self.token(end + 2) != Token::RParen {
+                return None;
+            }
+            end += 3;
+        }
+        if self.is(end, "REPEATABLE")
+            && *self.token(end + 1) == Token::LParen
+            && *self.token(end + 3) == Token::RParen
+        {
+            seed = Some(self.number(end + 2)?);
+            end += 4;
+        }
+        let is_percent = has_method && !self.is(start + 2, "RESERVOIR");
+        let unit = unit.or(is_percent.then_some("PERCENT"));
+        let mut sample = vec![Token::make_keyword("TABLESAMPLE"), Token::LParen, number];
+        sample.extend(unit.map(Token::make_keyword));
+        sample.push(Token::RParen);
+        if let Some(seed) = seed {
+            let word = Token::make_keyword("REPEATABLE");
+            sample.extend([word, Token::LParen, seed, Token::RParen]);
+        }
+        Some((sample, start..end))
+    }
+
+    /// Writes a block that begins with `PIVOT` or `UNPIVOT` as a query of a relation with that word behind it.
+    fn turn(&mut self, block: Range<usize>, on: usize, depth: usize) {
+        let Range { start, end } = block;
+        let place = self.tokens[start].span;
+        let word = Token::make_keyword;
+        let stop = |s: &Self, at: usize| s.is(at, "USING") || s.is(at, "INTO") || s.ends_list(at);
+        let columns = on + 1..self.find(on + 1..end, stop).unwrap_or(end);
+        let mut rest = columns.end;
+        self.write(&[word("SELECT"), Token::Mul, word("FROM")], place);
+        self.part(start + 1..on, depth);
+        self.part(start..start + 1, depth);
+        self.write(&[Token::LParen], place);
+        if self.is(start, "UNPIVOT") {
+            let is_named = self.is(rest, "INTO")
+                && self.is(rest + 1, "NAME")
+                && self.is(rest + 3, "VALUE")
+                && rest + 4 < end;
+            if is_named {
+                let value = self.list(rest + 4, end);
+                self.part(value.clone(), depth);
+                self.write(&[word("FOR")], place);
+                self.part(rest + 2..rest + 3, depth);
+                rest = value.end;
+            } else {
+                self.write(&["value", "FOR", "name"].map(word), place);
+            }
+            self.write(&[word("IN"), Token::LParen], place);
+            self.part(columns, depth);
+            self.write(&[Token::RParen], place);
+        } else {
+            if self.is(rest, "USING") && rest < end {
+                let calls = self.list(rest + 1, end);
+                self.part(calls.clone(), depth);
+                rest = calls.end;
+            } else {
+                let count = [word("count"), Token::LParen, Token::Mul, Token::RParen];
+                self.write(&count, place);
+            }
+            self.write(&[word("FOR")], place);
+            let has_values = self.find(columns.clone(), |s, at| s.is(at, "IN")).is_some();
+            self.part(columns, depth);
+            if !has_values {
+                self.write(&[word("IN"), Token::LParen, word("ANY"), Token::RParen], place);
+            }
+            if self.is(rest, "GROUP") && rest < end {
+                let keys = self.list(rest + 2, end);
+                rest = keys.end;
+                self.keys(keys, place, depth);
+            }
+        }
+        self.write(&[Token::RParen], place);
+        self.part(rest..end, depth);
+    }
+
+    /// The `GROUP BY` of `PIVOT (… FOR … GROUP BY …)`, if the bracket is of that form.
+    fn pivot_keys(&self, open: usize) -> Option<usize> {
+        let before = open.checked_sub(1)?;
+        if !self.is(before, "PIVOT") {
+            return None;
+        }
+        let end = self.ends[open];
+        let columns = self.find(open + 1..end, |s, at| s.is(at, "FOR"))?;
+        self.find(columns..end, |s, at| s.is(at, "GROUP") && s.is(at + 1, "BY"))
+    }
+
+    /// Writes the columns of `GROUP BY` of a PIVOT.
+    fn keys(&mut self, keys: Range<usize>, place: Span, depth: usize) {
+        let marker = Token::make_word(marker::KEYS, Some(marker::QUOTE));
+        self.write(&["DEFAULT", "ON", "NULL"].map(Token::make_keyword), place);
+        self.write(&[Token::LParen, marker, Token::LParen], place);
+        self.part(keys, depth);
+        self.write(&[Token::RParen, Token::RParen], place);
+    }
+
+    /// The list that begins at a token of a block.
+    fn list(&self, start: usize, end: usize) -> Range<usize> {
+        let start = start.min(end);
+        start..self.find(start..end, Self::ends_list).unwrap_or(end)
+    }
+
+    /// Writes tokens that stand at a place.
+    fn write(&mut self, tokens: &[Token], place: Span) {
+        self.out.extend(tokens.iter().map(|token| TokenWithSpan::new(token.clone(), place)));
+    }
+
+    /// True if a query follows, also in parentheses.
+    fn is_query(&self, level: &Range<usize>, at: usize) -> bool {
+        *self.token(at) == Token::LParen
+            || ["SELECT", "FROM", "WITH", "VALUES"].iter().any(|word| self.is(at, word))
+            || self.turned(&(at..level.end)).is_some()
+    }
+
+    /// True if a block begins here with another word than SELECT.
+    fn begins(&self, level: &Range<usize>, at: usize) -> bool {
+        if !self.is(at, "FROM") && self.turned(&(at..level.end)).is_none() {
+            return false;
+        }
+        let is_first = |words: &[&str]| words.iter().any(|word| self.is(level.start, word));
+        let Some(before) = at.checked_sub(1).filter(|before| *before >= level.start) else {
+            return true;
+        };
+        let follows_operator = |at: usize| at > level.start && self.is_set_operator(at - 1);
+        match self.token(before) {
+            Token::RParen if is_first(&["WITH", "EXPLAIN"]) => true,
+            _ if self.is(before, "ALL") || self.is(before, "DISTINCT") => follows_operator(before),
+            _ if self.is(before, "NAME") => before > level.start && self.is(before - 1, "BY"),
+            _ if self.is(before, "AS") || self.is_set_operator(before) => true,
+            // Only statements: in brackets these words are names.
+            _ => {
+                level.start == 0
+                    && is_first(&["EXPLAIN", "DESCRIBE", "DESC", "SUMMARIZE", "INSERT"])
+            }
+        }
+    }
+
+    /// The `ON` of a block that begins with `PIVOT` or `UNPIVOT`.
+    fn turned(&self, block: &Range<usize>) -> Option<usize> {
+        let is_turn = self.is(block.start, "PIVOT") || self.is(block.start, "UNPIVOT");
+        if !is_turn || self.is(block.start + 1, "ON") {
+            return None;
+        }
+        let mut at = block.start + 1;
+        for _ in 0..RELATION_MAX {
+            // In `(pivot JOIN t ON …` it is a name.
+            if at >= block.end || self.is(at, "JOIN") || self.ends_list(at) {
+                return None;
+            }
+            if self.is(at, "ON") {
+                return Some(at);
+            }
+            at = self.ends[at] + 1;
+        }
+        None
+    }
+
+    /// The first token of a level at which `test` is true.
+    fn find(&self, level: Range<usize>, test: impl Fn(&Self, usize) -> bool) -> Option<usize> {
+        let mut at = level.start;
+        while at < level.end {
+            if test(self, at) {
+                return Some(at);
+            }
+            at = self.ends[at] + 1;
+        }
+        None
+    }
+
+    fn token(&self, at: usize) -> &Token {
+        self.tokens.get(at).map_or(&Token::EOF, |token| &token.token)
+    }
+
+    fn is(&self, at: usize, word: &str) -> bool {
+        is_word(self.token(at), word)
+    }
+
+    fn number(&self, at: usize) -> Option<Token> {
+        Some(self.token(at)).filter(|token| matches!(token, Token::Number(..))).cloned()
+    }
+
+    /// True for `FROM`, but not in `a IS DISTINCT FROM b`.
+    fn is_from(&self, at: usize) -> bool {
+        let is_comparison = at > 1
+            && self.is(at - 1, "DISTINCT")
+            && (self.is(at - 2, "IS") || self.is(at - 2, "NOT"));
+        self.is(at, "FROM") && !is_comparison
+    }
+
+    /// True for a set operator; `* EXCEPT (a)` has none.
+    fn is_set_operator(&self, at: usize) -> bool {
+        let leaves_out = at > 0 && *self.token(at - 1) == Token::Mul;
+        ["UNION", "INTERSECT", "EXCEPT"].iter().any(|word| self.is(at, word)) && !leaves_out
+    }
+
+    fn is_sample(&self, at: usize) -> bool {
+        self.is(at, "USING") && self.is(at + 1, "SAMPLE")
+    }
+
+    /// True for the word of a clause behind FROM, which ends a list of relations or items.
+    fn ends_list(&self, at: usize) -> bool {
+        let is_name = at > 0
+            && (matches!(self.token(at - 1), Token::Comma | Token::Period)
+                || ["SELECT", "DISTINCT", "AS"].iter().any(|word| self.is(at - 1, word)));
+        let is = |words: &[&str]| words.iter().any(|word| self.is(at, word));
+        !is_name
+            && (is(&["WHERE", "HAVING", "QUALIFY", "LIMIT", "OFFSET", "FETCH"])
+                || is(&["GROUP", "ORDER"]) && self.is(at + 1, "BY")
+                || is(&["WINDOW"]) && self.is(at + 2, "AS")
+                || self.is_sample(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use crate::tokens::split;
+
+    fn tokens(text: &str) -> String {
+        let tokens = split(text).unwrap().remove(0).tokens;
+        tokens.iter().map(|t| t.token.to_string()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn select_precedes_from() {
+        for (text, want) in [
+            ("FROM t", "SELECT * FROM t"),
+            ("FROM t, u WHERE a", "SELECT * FROM t , u WHERE a"),
+            ("FROM t SELECT a, b ORDER BY a", "SELECT a , b FROM t ORDER BY a"),
+            (
+                "FROM t SELECT DISTINCT offset, sum(x) WITHIN GROUP (ORDER BY y) AS limit LIMIT 3",
+                "SELECT DISTINCT offset , sum ( x ) WITHIN GROUP ( ORDER BY y ) AS limit FROM t LIMIT 3",
+            ),
+            (
+                "FROM a UNION ALL BY NAME FROM b SELECT x",
+                "SELECT * FROM a UNION ALL BY NAME SELECT x FROM b",
+            ),
+            (
+                "WITH c AS (FROM t SELECT a) FROM c JOIN (FROM u) d ON c.a IS DISTINCT FROM d.a",
+                "WITH c AS ( SELECT a FROM t ) SELECT * FROM c JOIN ( SELECT * FROM u ) d ON c . a IS DISTINCT FROM d . a",
+            ),
+            (
+                "EXPLAIN ANALYZE FROM t SELECT (FROM u SELECT max(v))",
+                "EXPLAIN ANALYZE SELECT ( SELECT max ( v ) FROM u ) FROM t",
+            ),
+            ("CREATE VIEW v AS FROM t", "CREATE VIEW v AS SELECT * FROM t"),
+            ("INSERT INTO v FROM t", "INSERT INTO v SELECT * FROM t"),
+            ("SUMMARIZE 'x.nc'", "SUMMARIZE SELECT * FROM 'x.nc'"),
+            ("SUMMARIZE FROM t SELECT a", "SUMMARIZE SELECT a FROM t"),
+        ] {
+            assert_eq!(tokens(text), want);
+        }
+        for same in [
+            "SELECT * EXCEPT ( a ) FROM t EXCEPT SELECT 1",
+            "SELECT extract ( year FROM t ) , substring ( lower ( s ) FROM 2 ) FROM t",
+            "SELECT a IS NOT DISTINCT FROM b FROM t",
+            "COPY t FROM 'x'",
+            "DROP TABLE from",
+            "( pivot JOIN t ON a )",
+            "SELECT pivot FROM pivot",
+        ] {
+            assert_eq!(tokens(same), same);
+        }
+    }
+
+    #[test]
+    fn the_first_token_is_where_the_text_begins() {
+        let tokens = split("FROM t SELECT a").unwrap().remove(0).tokens;
+        let columns: Vec<u64> = tokens.iter().map(|t| t.span.start.column).collect();
+        assert_eq!(columns, [1, 15, 8, 6]);
+    }
+
+    #[test]
+    fn words_of_duckdb_become_those_of_sql() {
+        for (text, want) in [
+            ("SELECT 2**3 * * 4", "SELECT 2 ^ 3 * * 4"),
+            (
+                "SELECT a FROM t WHERE b USING SAMPLE 10% ORDER BY a",
+                "SELECT a FROM t TABLESAMPLE ( 10 PERCENT ) WHERE b ORDER BY a",
+            ),
+            ("FROM t USING SAMPLE 5", "SELECT * FROM t TABLESAMPLE ( 5 )"),
+            (
+                "FROM t USING SAMPLE 5 ROWS (reservoir, 7)",
+                "SELECT * FROM t TABLESAMPLE ( 5 ROWS ) REPEATABLE ( 7 )",
+            ),
+            (
+                "FROM t USING SAMPLE bernoulli(5) REPEATABLE (7)",
+                "SELECT * FROM t TABLESAMPLE ( 5 PERCENT ) REPEATABLE ( 7 )",
+            ),
+            ("FROM t, u USING SAMPLE 5", "SELECT * FROM t , u USING SAMPLE 5"),
+            (
+                "PIVOT t ON k IN ('a') USING sum(v) AS s, max(w) GROUP BY g ORDER BY g",
+                "SELECT * FROM t PIVOT ( sum ( v ) AS s , max ( w ) FOR k IN ( 'a' ) DEFAULT ON NULL ( [__keys] ( g ) ) ) ORDER BY g",
+            ),
+            (
+                "SELECT 1 FROM t PIVOT (sum(v) FOR k IN ('a') GROUP BY g, h) p",
+                "SELECT 1 FROM t PIVOT ( sum ( v ) FOR k IN ( 'a' ) DEFAULT ON NULL ( [__keys] ( g , h ) ) ) p",
+            ),
+            (
+                "PIVOT (SELECT k FROM t GROUP BY k) ON k IN (1)",
+                "SELECT * FROM ( SELECT k FROM t GROUP BY k ) PIVOT ( count ( * ) FOR k IN ( 1 ) )",
+            ),
+            (
+                "FROM (PIVOT (FROM t) q ON k) SELECT 1",
+                "SELECT 1 FROM ( SELECT * FROM ( SELECT * FROM t ) q PIVOT ( count ( * ) FOR k IN ( ANY ) ) )",
+            ),
+            (
+                "UNPIVOT t ON a, b INTO NAME n VALUE v LIMIT 2",
+                "SELECT * FROM t UNPIVOT ( v FOR n IN ( a , b ) ) LIMIT 2",
+            ),
+            ("UNPIVOT t ON a", "SELECT * FROM t UNPIVOT ( value FOR name IN ( a ) )"),
+        ] {
+            assert_eq!(tokens(text), want);
+        }
+    }
+
+    #[test]
+    fn unfinished_text_is_left_to_the_parser() {
+        for text in [
+            "FROM",
+            "FROM (",
+            "PIVOT",
+            "PIVOT t ON",
+            "UNPIVOT t ON a INTO",
+            "SELECT FROM",
+            ")",
+            "FROM )",
+            "PIVOT t ON k USING",
+            "PIVOT t ON k GROUP BY",
+            "UNPIVOT t ON a INTO NAME n VALUE",
+            "FROM t USING SAMPLE",
+            "FROM t USING SAMPLE bernoulli(",
+            "FROM t USING SAMPLE 5 (system,",
+            "UNION FROM",
+            "(PIVOT a ON b",
+            "FROM t SELECT",
+            "ALL FROM",
+            "NAME FROM",
+        ] {
+            let _: String = tokens(text);
+            assert!(crate::parse(text).is_err(), "{text}");
+        }
+    }
+}

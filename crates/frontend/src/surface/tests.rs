@@ -99,7 +99,7 @@ fn without_from_a_tensor_must_be_named() {
         ("SELECT sum([1, 2])", "tensor: an array literal, without FROM at 13"),
         ("SELECT list_sort([1, 2])[1]", "cell: no FROM and no tensor function or literal at 1"),
         ("SELECT list_sum([1, 2])", "cell: no FROM and no tensor function or literal at 1"),
-        ("SELECT array_equal([1], [2])", "tensor: an array literal, without FROM at 20"),
+        ("SELECT array_equal([1], [2])", "tensor: an array literal, without FROM at 21"),
         ("SELECT list_sum([1, 2]), eye(3)", "tensor: the function eye, without FROM at 26"),
         ("SELECT eye(3)[0] LIMIT 1", "cell: LIMIT at 24"),
         ("SELECT eye(3)[0]", "tensor: a subscript, without FROM at 14"),

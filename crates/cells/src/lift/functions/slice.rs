@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Int64Array, ListArray, StringArray, StringBuilder, UInt32Array,
+    Array, ArrayRef, AsArray, BooleanArray, Int64Array, ListArray, StringArray, StringBuilder,
+    UInt32Array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::compute::take;
+use arrow::compute::{nullif, take};
 use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
 use datafusion::common::{DataFusionError, Result, exec_err, internal_err, plan_err};
 use datafusion::execution::SessionState;
@@ -255,6 +256,11 @@ impl Element {
         let list = DataType::new_list(args.return_field.data_type().clone(), true);
         args.return_field = Arc::new(Field::new(self.of_map.name(), list, true));
         let rows = args.number_rows;
+        // A map that is NULL may have entries.
+        let seen = match args.args.first() {
+            Some(ColumnarValue::Array(maps)) => maps.nulls().cloned(),
+            _ => None,
+        };
         let found = self.of_map.invoke_with_args(args)?;
         let is_scalar = matches!(found, ColumnarValue::Scalar(_));
         let found = found.into_array(if is_scalar { 1 } else { rows })?;
@@ -263,7 +269,12 @@ impl Element {
         };
         let firsts = lists.value_offsets().iter().take(lists.len());
         let firsts = UInt32Array::from_iter_values(firsts.map(|&at| at as u32));
-        super::columnar(take(lists.values(), &firsts, None)?, is_scalar)
+        let found = take(lists.values(), &firsts, None)?;
+        let found = match seen.filter(|_| !is_scalar) {
+            Some(seen) => nullif(&found, &BooleanArray::new(!seen.inner(), None))?,
+            None => found,
+        };
+        super::columnar(found, is_scalar)
     }
 }
 

@@ -64,7 +64,7 @@ use datafusion::prelude::SessionConfig;
 use date_part::DatePartOf;
 use date_trunc::DateTruncOf;
 pub(super) use dates::span_of;
-pub(crate) use decimal_sum::checked as checked_decimal;
+pub(crate) use decimal_sum::{WideTotal, checked as checked_decimal};
 use discrete::Discrete;
 pub(super) use elementwise::{EDGES_MAX, WITHOUT_NAN, is_elementwise, parts};
 use extreme::Extreme;

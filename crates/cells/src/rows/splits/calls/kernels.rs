@@ -1,25 +1,25 @@
 //! Aggregates of frames whose values are read from columns: no value of a row is put into an object of its own.
 //!
-//! Rows come into a frame and leave it in their order. Totals of integers and decimals are exact in 128 bits, so they may
-//! be subtracted. Sums of floats are made as DataFusion's operator makes them with our accumulators. Of minima and maxima
+//! Rows come into a frame and leave it in their order. Totals of integers and decimals are exact, so they may be
+//! subtracted. Sums of floats are made as DataFusion's operator makes them with our accumulators. Of minima and maxima
 //! those rows are kept that may become one. The values of a percentile are ranked once for each partition, and a tree has
 //! how many values of each rank the frame has.
 
 use super::frames::{Frames, Spans};
 use super::{Results, Values, What};
 use crate::lift::MovingSum;
-use crate::lift::functions::{between, checked_decimal, too_large_total};
+use crate::lift::functions::{WideTotal, between, checked_decimal, too_large_total};
 use crate::rows::go_on;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, Float64Array, PrimitiveArray, PrimitiveBuilder,
 };
 use datafusion::arrow::datatypes::{
-    ArrowNativeTypeOp, ArrowPrimitiveType, DataType, Date32Type, Decimal128Type, Float32Type,
-    Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema, TimeUnit,
+    ArrowNativeTypeOp, ArrowPrimitiveType, DataType, Date32Type, Decimal128Type, DecimalType,
+    Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema, TimeUnit,
     TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
     TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::common::{Result, ScalarValue, exec_err, internal_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
@@ -37,6 +37,8 @@ pub(super) enum Fold {
     Floats(What),
     /// The total of integers or decimals, of that type.
     Total(DataType),
+    /// The mean of decimals, of that type; totals are multiplied by the factor before.
+    Mean { result: DataType, factor: i128 },
     /// The least value, or the greatest one.
     Extreme { is_min: bool, result: DataType },
     /// The value at that part of the sorted ones.
@@ -56,6 +58,9 @@ impl Fold {
             ("sum", []) if is_float => Some(Fold::Floats(What::Sum)),
             ("avg", []) if is_float => Some(Fold::Floats(What::Mean)),
             ("sum", []) if has_total(&of, result) => Some(Fold::Total(result.clone())),
+            ("avg", []) => {
+                more_digits(&of, result).map(|factor| Fold::Mean { result: result.clone(), factor })
+            }
             (name @ ("min" | "max"), []) if of == *result && has_extremes(&of) => {
                 Some(Fold::Extreme { is_min: name == "min", result: of })
             }
@@ -78,18 +83,25 @@ impl Fold {
         match self {
             Fold::Floats(what) => floats(*what, values, frames.is_growing(), spans),
             Fold::Total(result @ DataType::Int64) => {
-                totals::<Int64Type>(values, result, spans, |total| {
-                    let fits = total.and_then(|total| i64::try_from(total).ok());
-                    fits.ok_or_else(|| too_large_total(total.unwrap_or(i128::MAX), result))
+                totals::<Int64Type>(values, result, spans, |total, _| {
+                    let fits = total.value().and_then(|total| i64::try_from(total).ok());
+                    fits.ok_or_else(|| too_large_total(total.value().unwrap_or(i128::MAX), result))
                 })
             }
             Fold::Total(result @ DataType::UInt64) => {
-                totals::<UInt64Type>(values, result, spans, |total| {
-                    let fits = total.and_then(|total| u64::try_from(total).ok());
-                    fits.ok_or_else(|| too_large_total(total.unwrap_or(i128::MAX), result))
+                totals::<UInt64Type>(values, result, spans, |total, _| {
+                    let fits = total.value().and_then(|total| u64::try_from(total).ok());
+                    fits.ok_or_else(|| too_large_total(total.value().unwrap_or(i128::MAX), result))
                 })
             }
-            Fold::Total(result) => totals::<Decimal128Type>(values, result, spans, checked_decimal),
+            Fold::Total(result) => totals::<Decimal128Type>(values, result, spans, |total, _| {
+                checked_decimal(total.value())
+            }),
+            Fold::Mean { result, factor } => {
+                totals::<Decimal128Type>(values, result, spans, |total, count| {
+                    mean(total, count, *factor, result)
+                })
+            }
             Fold::Extreme { is_min, result } => extreme(values, *is_min, result, spans),
             Fold::Percentile { at, is_median } => percentiles(values, *at, *is_median, spans),
         }
@@ -110,6 +122,16 @@ fn has_total(of: &DataType, result: &DataType) -> bool {
         (DataType::Decimal128(_, own), DataType::Decimal128(_, scale)) => own == scale,
         (DataType::Int64 | DataType::UInt64, result) => of == result,
         _ => false,
+    }
+}
+
+/// The power of ten between a decimal and the mean of decimals of its type.
+fn more_digits(of: &DataType, mean: &DataType) -> Option<i128> {
+    match (of, mean) {
+        (DataType::Decimal128(_, own @ 0..), DataType::Decimal128(_, scale)) => {
+            10_i128.checked_pow(u32::try_from(scale.checked_sub(*own)?).ok()?)
+        }
+        _ => None,
     }
 }
 
@@ -181,12 +203,25 @@ fn floats(what: What, values: &ArrayRef, is_growing: bool, spans: &Spans<'_>) ->
     out.array()
 }
 
-/// Totals, which `finish` checks; it gets `None` if one has more than 128 bits.
+/// The mean of decimals, with the digits and the error of DataFusion's.
+fn mean(total: &WideTotal, count: usize, factor: i128, result: &DataType) -> Result<i128> {
+    let &DataType::Decimal128(precision, scale) = result else {
+        return internal_err!("a mean of decimals as {result}");
+    };
+    let fits =
+        |mean: &i128| Decimal128Type::validate_decimal_precision(*mean, precision, scale).is_ok();
+    match total.mean(count, factor).filter(fits) {
+        Some(mean) => Ok(mean),
+        None => exec_err!("Arithmetic Overflow in AvgAccumulator"),
+    }
+}
+
+/// What `finish` makes of the total and the number of the values of each frame that has some.
 fn totals<T: ArrowPrimitiveType>(
     values: &ArrayRef,
     result: &DataType,
     spans: &Spans<'_>,
-    finish: impl Fn(Option<i128>) -> Result<T::Native>,
+    finish: impl Fn(&WideTotal, usize) -> Result<T::Native>,
 ) -> Result<ArrayRef>
 where
     i128: From<T::Native>,
@@ -194,23 +229,19 @@ where
     let values = primitive::<T>(values)?;
     let mut out = PrimitiveBuilder::<T>::with_capacity(spans.rows());
     spans.each(|rows, starts, ends| {
-        let (mut count, mut total) = (0_usize, 0_i128);
+        let (mut count, mut total) = (0_usize, WideTotal::default());
         slide(rows.start, starts, ends, |came, gone| {
             for row in came.filter(|&row| values.is_valid(row)) {
-                let more = total.checked_add(i128::from(values.value(row)));
-                total = match more {
-                    Some(total) => total,
-                    None => return finish(None).map(|_| ()),
-                };
+                total.add(i128::from(values.value(row)));
                 count += 1;
             }
             for row in gone.filter(|&row| values.is_valid(row)) {
-                total = total.wrapping_sub(i128::from(values.value(row)));
+                total.subtract(i128::from(values.value(row)));
                 count -= 1;
             }
             match count {
                 0 => out.append_null(),
-                _ => out.append_value(finish(Some(total))?),
+                _ => out.append_value(finish(&total, count)?),
             }
             Ok(())
         })

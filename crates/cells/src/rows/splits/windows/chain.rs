@@ -21,6 +21,7 @@ use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions}
 use datafusion::arrow::compute::concat;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::internal_datafusion_err;
+use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryConsumer;
@@ -321,16 +322,17 @@ async fn by_datafusion(
     let results = replaced(window, vec![Arc::new(rows)])?.execute(0, context.clone())?;
     let mut results = stop.clone().around(results);
     let memory = MemoryConsumer::new("windows").register(context.memory_pool());
-    let mut batches: Vec<Vec<ArrayRef>> = Vec::new();
+    let (mut counted, mut batches) = (RecordBatchMemoryCounter::new(), Vec::new());
     while let Some(batch) = results.try_next().await? {
         // The other columns are the rows themselves.
-        let own = batch.columns().get(first..).unwrap_or_default().to_vec();
-        memory.try_grow(own.iter().map(|column| column.get_array_memory_size()).sum())?;
+        let own: Vec<usize> = (first..batch.num_columns()).collect();
+        let own = batch.project(&own)?;
+        memory.try_grow(counted.count_batch(&own))?;
         batches.push(own);
     }
     let of_call = |nth: usize| -> Result<ArrayRef> {
-        let parts = batches.iter().filter_map(|batch| batch.get(nth));
-        let parts: Vec<&dyn Array> = parts.map(|part| part.as_ref()).collect();
+        let parts: Vec<&dyn Array> =
+            batches.iter().map(|batch| batch.column(nth).as_ref()).collect();
         Ok(concat(&parts)?)
     };
     (0..exprs(window).len()).map(of_call).collect()

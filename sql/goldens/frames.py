@@ -278,10 +278,12 @@ same(f"SELECT i, r, sum(x) OVER (PARTITION BY r ORDER BY i) AS a FROM (SELECT i,
 same(f"SELECT i, m, count(*) OVER (PARTITION BY h, m) AS a, sum(i) OVER (PARTITION BY h ORDER BY m, i) AS b FROM (SELECT i, coalesce(g, 'z') AS h, i % 2 AS m FROM {W}) q ORDER BY i")
 same("SELECT sum(a % 1000) AS a, sum(b) AS b, sum(c) AS c, max(d) AS d FROM (SELECT sum(j) OVER (PARTITION BY h ORDER BY j ROWS 50 PRECEDING) AS a, max(j % 77) OVER (PARTITION BY h ORDER BY j ROWS 5 PRECEDING) AS b, lag(j, 3) OVER (PARTITION BY h ORDER BY j) AS c, count(*) OVER (PARTITION BY h) AS d FROM (SELECT i AS j, i * 7919 % 13 AS h FROM range(20000) r(i)) q) s")
 
-f.note("Means and totals of decimals.")
+f.note("Means and totals of decimals, and variances.")
 # Of means, all digits but those after the sixth are DuckDB's.
 for keyed in ("ORDER BY i ROWS 2 PRECEDING", "ORDER BY i", "ORDER BY i ROWS BETWEEN CURRENT ROW AND 1 FOLLOWING", "ORDER BY i ROWS BETWEEN 2 FOLLOWING AND 3 FOLLOWING", "PARTITION BY g ORDER BY i RANGE 2 PRECEDING"):
     same(f"SELECT i, round((avg(d) OVER w)::double, 5) AS a, sum(d) OVER w AS b, count(d) OVER w AS c FROM {W} WINDOW w AS ({keyed}) ORDER BY i", f"SELECT i, round(avg(d) OVER w, 5) AS a, sum(d) OVER w AS b, count(d) OVER w AS c FROM {W} WINDOW w AS ({keyed}) ORDER BY i")
+for keyed in KEYED:
+    same(f"SELECT i, var_samp(x) OVER w AS a, var_pop(x) OVER w AS b, stddev(y) OVER w AS c, stddev_pop(x) OVER w AS d FROM {TYPED} WINDOW w AS ({keyed}) ORDER BY i")
 # DuckDB adds the value that comes before it subtracts the one that goes.
 f.rows(f"SELECT i, (sum(d) OVER (ORDER BY i ROWS BETWEEN CURRENT ROW AND CURRENT ROW))::text AS a FROM (VALUES (1, {'9' + '0' * 37}::decimal(38, 0)), (2, {'9' + '0' * 37}::decimal(38, 0)), (3, -{'8' + '0' * 37}::decimal(38, 0))) n(i, d) ORDER BY i", [(1, "9" + "0" * 37), (2, "9" + "0" * 37), (3, "-8" + "0" * 37)])
 f.error(f"SELECT sum(d) OVER (ORDER BY i ROWS 1 PRECEDING) FROM (VALUES (1, {'9' + '0' * 37}::decimal(38, 0)), (2, {'9' + '0' * 37}::decimal(38, 0))) n(i, d)", "decimal_overflow")

@@ -214,7 +214,7 @@ fn kind(expr: &Arc<dyn WindowExpr>, input: &Schema) -> Result<Option<Kind>> {
     {
         return Ok(Some(kind));
     }
-    let frames = Frames::of(frame, expr.order_by(), input)?;
+    let frames = Frames::of(frame, expr.order_by(), input)?.filter(|frames| fold.takes(frames));
     Ok(frames.map(|frames| Kind::Framed(Box::new(Framed { fold, argument, frames }))))
 }
 

@@ -1,14 +1,14 @@
 //! Aggregates of frames whose values are read from columns: no value of a row is put into an object of its own.
 //!
 //! Rows come into a frame and leave it in their order. Totals of integers and decimals are exact, so they may be
-//! subtracted. Sums of floats are made as DataFusion's operator makes them with our accumulators. Of minima and maxima
-//! those rows are kept that may become one. The values of a percentile are ranked once for each partition, and a tree has
-//! how many values of each rank the frame has.
+//! subtracted. Sums and variances of floats are made as DataFusion's operator makes them with our accumulators. Of minima
+//! and maxima those rows are kept that may become one. The values of a percentile are ranked once for each partition, and
+//! a tree has how many values of each rank the frame has.
 
 use super::frames::{Frames, Spans};
 use super::{Results, Values, What};
 use crate::lift::MovingSum;
-use crate::lift::functions::{WideTotal, between, checked_decimal, too_large_total};
+use crate::lift::functions::{MovingSpread, WideTotal, between, checked_decimal, too_large_total};
 use crate::rows::go_on;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, Float64Array, PrimitiveArray, PrimitiveBuilder,
@@ -30,6 +30,9 @@ use std::sync::Arc;
 /// How many rows pass between two checks whether the statement was stopped.
 pub(super) const CHECKED: usize = 1 << 14;
 
+/// Variances and their roots.
+const SPREADS: [&str; 4] = ["var", "var_pop", "stddev", "stddev_pop"];
+
 /// An aggregate of frames.
 #[derive(Debug)]
 pub(super) enum Fold {
@@ -41,6 +44,8 @@ pub(super) enum Fold {
     Mean { result: DataType, factor: i128 },
     /// The least value, or the greatest one.
     Extreme { is_min: bool, result: DataType },
+    /// The variance or its root, by the name of the function.
+    Spread(&'static str),
     /// The value at that part of the sorted ones.
     Percentile { at: f64, is_median: bool },
 }
@@ -69,8 +74,16 @@ impl Fold {
                 let at = part(at)?.filter(|at| (0.0..=1.0).contains(at));
                 at.map(|at| Fold::Percentile { at, is_median: false })
             }
+            (name, []) if is_float => {
+                SPREADS.into_iter().find(|spread| *spread == name).map(Fold::Spread)
+            }
             _ => None,
         })
+    }
+
+    /// True if it can compute such frames. Variances over frames that grow are made of blocks of values.
+    pub(super) fn takes(&self, frames: &Frames) -> bool {
+        !matches!(self, Fold::Spread(_)) || !frames.is_growing()
     }
 
     /// The aggregate of the frame of each row.
@@ -103,6 +116,7 @@ impl Fold {
                 })
             }
             Fold::Extreme { is_min, result } => extreme(values, *is_min, result, spans),
+            Fold::Spread(name) => spreads(values, name, spans),
             Fold::Percentile { at, is_median } => percentiles(values, *at, *is_median, spans),
         }
     }
@@ -324,6 +338,21 @@ fn extremes<T: ArrowPrimitiveType>(
         })
     })?;
     Ok(Arc::new(out.finish().with_data_type(result.clone())))
+}
+
+fn spreads(values: &ArrayRef, name: &str, spans: &Spans<'_>) -> Result<ArrayRef> {
+    let values = primitive::<Float64Type>(values)?;
+    let mut out = PrimitiveBuilder::<Float64Type>::with_capacity(spans.rows());
+    spans.each(|rows, starts, ends| {
+        let mut frame = MovingSpread::new(name);
+        slide(rows.start, starts, ends, |came, gone| {
+            came.filter(|&row| values.is_valid(row)).for_each(|row| frame.push(values.value(row)));
+            gone.filter(|&row| values.is_valid(row)).for_each(|_| frame.pop());
+            out.append_option(frame.value());
+            Ok(())
+        })
+    })?;
+    Ok(Arc::new(out.finish()))
 }
 
 fn percentiles(values: &ArrayRef, at: f64, is_median: bool, spans: &Spans<'_>) -> Result<ArrayRef> {

@@ -20,7 +20,7 @@ use super::replaced;
 use super::sort::{Sorted, of_sorted};
 use crate::rows::single::{self, only_input, usual};
 use crate::rows::stop::{IsStopped, Stop};
-use chain::{Chain, Stages, is_window};
+use chain::{Chain, Steps, is_window};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::internal_datafusion_err;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -39,7 +39,8 @@ use futures::{StreamExt, TryStreamExt};
 use std::fmt;
 use std::sync::Arc;
 
-/// Above a sort that merges files, a partition may take this part of a statement's memory for rows.
+/// Above a sort that merges files, and above other windows, a partition may take this part of a statement's memory for
+/// rows.
 const MERGE_SHARE: usize = 4;
 
 /// Window operators above sorted rows.
@@ -49,7 +50,7 @@ pub(in crate::rows) struct WindowsExec {
     /// Keys of the sort whose equal rows are of one partition; with none, all rows are.
     keys: usize,
     /// `None` if DataFusion's operators compute all calls.
-    stages: Option<Arc<Stages>>,
+    steps: Option<Arc<Steps>>,
     properties: Arc<PlanProperties>,
     stop: Stop,
 }
@@ -58,12 +59,12 @@ impl WindowsExec {
     /// The operator for a window above sorted rows; `None` where DataFusion's own is as good.
     pub(super) fn of(window: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
         let Some((chain, partition, keys)) = Chain::of(window)? else { return Ok(None) };
-        let stages = Stages::of(&chain, partition)?.map(Arc::new);
-        if keys == 0 && stages.is_none() {
+        let steps = Steps::of(&chain, partition)?.map(Arc::new);
+        if keys == 0 && steps.is_none() {
             return Ok(None);
         }
         let properties = chain.top().properties().clone();
-        Ok(Some(WindowsExec { chain, keys, stages, properties, stop: Stop::default() }))
+        Ok(Some(WindowsExec { chain, keys, steps, properties, stop: Stop::default() }))
     }
 
     /// The parts of its sort, which may be computed elsewhere; `None` if they are already, or if there are no splits.
@@ -149,7 +150,7 @@ impl ExecutionPlan for WindowsExec {
         };
         let each = Arc::new(Each {
             chain: self.chain.clone(),
-            stages: self.stages.clone(),
+            steps: self.steps.clone(),
             context: context.clone(),
             stop: self.stop.clone(),
         });
@@ -169,7 +170,7 @@ impl ExecutionPlan for WindowsExec {
                     each.of_parts(count, partitions_of(parts, context.clone()), held)
                 }
                 sorted => {
-                    // A sort that merges files asks for memory as it goes on.
+                    // A sort that merges files asks for memory as it goes on, and so do windows.
                     let most = match &sorted {
                         Sorted::Stream(_) => memory_of(&context) / MERGE_SHARE,
                         Sorted::Parts(_) | Sorted::Elsewhere(_) => usize::MAX,
@@ -190,10 +191,10 @@ fn large(context: &TaskContext) -> Unit {
     Unit { rows: 2 * unit.rows, ..unit }
 }
 
-/// Computes the stages over sorted rows of whole partitions.
+/// Computes the steps over sorted rows of whole partitions.
 struct Each {
     chain: Chain,
-    stages: Option<Arc<Stages>>,
+    steps: Option<Arc<Steps>>,
     context: Arc<TaskContext>,
     stop: Stop,
 }
@@ -217,7 +218,7 @@ impl Each {
         rows: BoxStream<'static, Result<RecordBatch>>,
         most: usize,
     ) -> BoxStream<'static, Result<RecordBatch>> {
-        let Some(stages) = self.stages.clone() else { return self.by_datafusion(rows) };
+        let Some(steps) = self.steps.clone() else { return self.by_datafusion(rows) };
         let memory = MemoryConsumer::new("windows").register(self.context.memory_pool());
         let usual = large(&self.context);
         let state = Partitions {
@@ -230,7 +231,7 @@ impl Each {
             usual,
             most,
             memory,
-            stages,
+            steps,
             context: self.context.clone(),
             stop: self.stop.clone(),
         };
@@ -289,7 +290,7 @@ struct Partitions {
     /// Upper bound on the memory of a partition.
     most: usize,
     memory: MemoryReservation,
-    stages: Arc<Stages>,
+    steps: Arc<Steps>,
     context: Arc<TaskContext>,
     stop: Stop,
 }
@@ -312,7 +313,7 @@ impl Partitions {
                     Some(batch) if batch.num_rows() == 0 => {}
                     Some(batch) => {
                         let bytes = self.counted.count_batch(&batch);
-                        let fits = self.memory.try_grow(self.stages.copies() * bytes).is_ok()
+                        let fits = self.memory.try_grow(self.steps.copies() * bytes).is_ok()
                             && self.memory.size() <= self.most;
                         self.count += batch.num_rows();
                         self.bytes += bytes;
@@ -329,7 +330,7 @@ impl Partitions {
                 return Ok(Next::End);
             }
             let (batch, row) = match self.rows {
-                Some(_) => self.stages.start_of_last(&self.held)?,
+                Some(_) => self.steps.start_of_last(&self.held)?,
                 None => (self.held.len(), 0),
             };
             if (batch, row) == (0, 0) {
@@ -339,7 +340,7 @@ impl Partitions {
                 continue;
             }
             let whole = self.before(batch, row);
-            let rows = self.stages.over(whole.clone(), &self.stop, &self.context).await;
+            let rows = self.steps.over(whole.clone(), &self.stop, &self.context).await;
             self.memory.free();
             return match rows {
                 Ok(rows) => Ok(Next::Rows(rows)),

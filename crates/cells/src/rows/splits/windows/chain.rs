@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! Window: sum(x) by g, order t             ┐
-//!   Projection: g, t, x, r - 1 AS x2       │ the chain, and its stages from below
+//!   Projection: g, t, x, r - 1 AS x2       │ the chain, and its steps from below
 //!     Window: rank() AS r by g, h, order t │
 //!       Projection: columns of the source  ┘
 //!         Sort: g, h, t                      the source
 //! ```
-//! A partition of one operator must not divide one of another: then rows of whole partitions go through all stages.
+//! A partition of one operator must not divide one of another: then rows of whole partitions go through all steps.
 
 use super::super::calls::{Calls, start_of_last};
 use super::super::once::OnceExec;
@@ -223,44 +223,42 @@ fn in_source(
 
 /// What is computed for sorted rows of whole partitions.
 #[derive(Debug)]
-pub(super) struct Stages {
+pub(super) struct Steps {
     /// From the source upwards.
-    stages: Vec<Stage>,
+    steps: Vec<Step>,
     /// The largest partitions, over the rows of the source.
     partition: Partition,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum Step {
     Calls(Calls),
     Items { items: Vec<Arc<dyn PhysicalExpr>>, schema: SchemaRef },
 }
 
-impl Stages {
-    /// The stages of a chain; `None` if DataFusion's operators would compute all calls.
+impl Steps {
+    /// The steps of a chain; `None` if DataFusion's operators would compute all calls.
     pub(super) fn of(chain: &Chain, partition: Partition) -> Result<Option<Self>> {
-        let mut stages = Vec::new();
+        let mut steps = Vec::new();
         for operator in chain.operators() {
-            stages.push(match operator.downcast_ref::<ProjectionExec>() {
-                Some(projection) => Stage::Items {
+            steps.push(match operator.downcast_ref::<ProjectionExec>() {
+                Some(projection) => Step::Items {
                     items: projection.expr().iter().map(|item| item.expr.clone()).collect(),
                     schema: projection.schema(),
                 },
-                None => Stage::Calls(Calls::new(operator)?),
+                None => Step::Calls(Calls::new(operator)?),
             });
         }
-        stages.reverse();
-        let has_own = |stage: &Stage| matches!(stage, Stage::Calls(calls) if calls.has_own());
-        Ok(stages.iter().any(has_own).then_some(Stages { stages, partition }))
+        steps.reverse();
+        let has_own = |step: &Step| matches!(step, Step::Calls(calls) if calls.has_own());
+        Ok(steps.iter().any(has_own).then_some(Steps { steps, partition }))
     }
 
     /// How many times the memory of the rows is needed, with the rows.
     pub(super) fn copies(&self) -> usize {
-        let more = self.stages.iter().map(|stage| match stage {
-            Stage::Calls(calls) => calls.copies(),
-            Stage::Items { items, .. } => {
-                usize::from(!items.iter().all(|item| item.is::<Column>()))
-            }
+        let more = self.steps.iter().map(|step| match step {
+            Step::Calls(calls) => calls.copies(),
+            Step::Items { items, .. } => usize::from(!items.iter().all(|item| item.is::<Column>())),
         });
         1 + more.sum::<usize>()
     }
@@ -277,16 +275,16 @@ impl Stages {
         stop: &Stop,
         context: &Arc<TaskContext>,
     ) -> Result<Vec<RecordBatch>> {
-        for stage in &self.stages {
-            rows = match stage {
-                Stage::Calls(calls) => {
+        for step in &self.steps {
+            rows = match step {
+                Step::Calls(calls) => {
                     let others = match calls.others() {
                         Some(window) => by_datafusion(window, &rows, stop, context).await?,
                         None => Vec::new(),
                     };
                     stop.within(|| calls.with_results(rows, others))?
                 }
-                Stage::Items { items, schema } => {
+                Step::Items { items, schema } => {
                     let rows = rows.iter().map(|rows| projected(rows, items, schema));
                     stop.within(|| rows.collect::<Result<Vec<RecordBatch>>>())?
                 }

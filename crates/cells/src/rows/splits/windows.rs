@@ -6,8 +6,8 @@
 //! ```
 //! Where the partitions begin follows from the first keys of the sort, so the parts of the sort's result are cut there
 //! and computed on all threads. [`calls`](super::calls) are computed for many rows at a time; other functions are left
-//! to DataFusion's operator, part by part. Operators above each other that need one order of rows are one [chain]. Workers
-//! may sort the parts: they end where partitions end, too.
+//! to DataFusion's operator, part by part. Operators above each other that need one order of rows are one [chain].
+//! Workers may sort the parts: they end where partitions end, too.
 
 pub(super) mod chain;
 

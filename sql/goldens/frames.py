@@ -266,3 +266,31 @@ same(f"SELECT i FROM {PEERS} QUALIFY sum(v) OVER (ORDER BY i ROWS 1 PRECEDING EX
 same(f"SELECT i FROM {PEERS} ORDER BY sum(v) OVER (ORDER BY i ROWS 1 PRECEDING EXCLUDE CURRENT ROW) DESC NULLS LAST, i")
 same(f"SELECT k, sum(sum(v)) OVER (ORDER BY k ROWS 1 PRECEDING EXCLUDE CURRENT ROW) AS a, string_agg(k::text, ',' ORDER BY sum(v) DESC, k) OVER () AS b FROM {PEERS} WHERE k > 0 GROUP BY k ORDER BY k")
 same(f"SELECT i, count(DISTINCT y) OVER w AS a, stddev(y) OVER w AS b, var_pop(y) OVER w AS c FROM (SELECT i, x - 1 AS y FROM {PEERS}) q WINDOW w AS (ORDER BY i ROWS 3 PRECEDING EXCLUDE CURRENT ROW) ORDER BY i")
+
+f.note("Windows that are computed together, with projections between them and other functions beside.")
+W = "(VALUES (1, 'a', 1.5::double, 5.25::decimal(6, 2)), (2, 'b', NULL, 1.10::decimal(6, 2)), (3, 'a', 2.0, NULL), (4, NULL, 4.25, 7.00::decimal(6, 2)), (5, 'b', 8.5, 0.35::decimal(6, 2)), (6, 'a', -3.0, 2.20::decimal(6, 2))) w(i, g, x, d)"
+same(f"SELECT j, sum(y) OVER (ORDER BY j) AS a, sum(y) OVER (ORDER BY j ROWS 1 PRECEDING) AS b, lag(y) OVER (ORDER BY j) AS c FROM (SELECT i AS j, x AS y FROM {W}) q ORDER BY j")
+same(f"SELECT i, sum(x) OVER (PARTITION BY g ORDER BY i) AS a, count(x) OVER (PARTITION BY g) AS b, max(g) OVER (PARTITION BY g ORDER BY i ROWS 1 PRECEDING) AS c, sum(x) OVER (ORDER BY g, i ROWS 2 PRECEDING) AS d, sum(x) OVER (ORDER BY i DESC) AS e FROM {W} ORDER BY i")
+same(f"SELECT i, sum(x) FILTER (WHERE i <> 3) OVER w AS a, count(DISTINCT g) OVER w AS b, avg(x) OVER w AS c, min(g) OVER w AS d, first_value(x) OVER w AS e, median(x) OVER w AS f FROM {W} WINDOW w AS (ORDER BY i ROWS 2 PRECEDING) ORDER BY i")
+same(f"SELECT i, n, sum(n * x) OVER (PARTITION BY g ORDER BY i ROWS 1 PRECEDING) AS a FROM (SELECT i, g, x, row_number() OVER (PARTITION BY g ORDER BY i) + 1 AS n FROM {W}) q ORDER BY i")
+same(f"SELECT i, a, sum(a) OVER (ORDER BY g NULLS LAST, i) AS b, a > 2 AS c FROM (SELECT i, g, sum(x) OVER (PARTITION BY g ORDER BY i) AS a FROM {W}) q ORDER BY i")
+same(f"SELECT i, r, sum(x) OVER (PARTITION BY r ORDER BY i) AS a FROM (SELECT i, x, ntile(2) OVER (ORDER BY i) AS r FROM {W}) q ORDER BY i")
+same(f"SELECT i, m, count(*) OVER (PARTITION BY h, m) AS a, sum(i) OVER (PARTITION BY h ORDER BY m, i) AS b FROM (SELECT i, coalesce(g, 'z') AS h, i % 2 AS m FROM {W}) q ORDER BY i")
+same("SELECT sum(a % 1000) AS a, sum(b) AS b, sum(c) AS c, max(d) AS d FROM (SELECT sum(j) OVER (PARTITION BY h ORDER BY j ROWS 50 PRECEDING) AS a, max(j % 77) OVER (PARTITION BY h ORDER BY j ROWS 5 PRECEDING) AS b, lag(j, 3) OVER (PARTITION BY h ORDER BY j) AS c, count(*) OVER (PARTITION BY h) AS d FROM (SELECT i AS j, i * 7919 % 13 AS h FROM range(20000) r(i)) q) s")
+
+f.note("Means and totals of decimals, and variances.")
+# Of means, all digits but those after the sixth are DuckDB's.
+for keyed in ("ORDER BY i ROWS 2 PRECEDING", "ORDER BY i", "ORDER BY i ROWS BETWEEN CURRENT ROW AND 1 FOLLOWING", "ORDER BY i ROWS BETWEEN 2 FOLLOWING AND 3 FOLLOWING", "PARTITION BY g ORDER BY i RANGE 2 PRECEDING"):
+    same(f"SELECT i, round((avg(d) OVER w)::double, 5) AS a, sum(d) OVER w AS b, count(d) OVER w AS c FROM {W} WINDOW w AS ({keyed}) ORDER BY i", f"SELECT i, round(avg(d) OVER w, 5) AS a, sum(d) OVER w AS b, count(d) OVER w AS c FROM {W} WINDOW w AS ({keyed}) ORDER BY i")
+for keyed in KEYED:
+    same(f"SELECT i, var_samp(x) OVER w AS a, var_pop(x) OVER w AS b, stddev(y) OVER w AS c, stddev_pop(x) OVER w AS d FROM {TYPED} WINDOW w AS ({keyed}) ORDER BY i")
+# DuckDB adds the value that comes before it subtracts the one that goes.
+f.rows(f"SELECT i, (sum(d) OVER (ORDER BY i ROWS BETWEEN CURRENT ROW AND CURRENT ROW))::text AS a FROM (VALUES (1, {'9' + '0' * 37}::decimal(38, 0)), (2, {'9' + '0' * 37}::decimal(38, 0)), (3, -{'8' + '0' * 37}::decimal(38, 0))) n(i, d) ORDER BY i", [(1, "9" + "0" * 37), (2, "9" + "0" * 37), (3, "-8" + "0" * 37)])
+f.error(f"SELECT sum(d) OVER (ORDER BY i ROWS 1 PRECEDING) FROM (VALUES (1, {'9' + '0' * 37}::decimal(38, 0)), (2, {'9' + '0' * 37}::decimal(38, 0))) n(i, d)", "decimal_overflow")
+
+f.note("Frames that end before they begin, and fractions beside integers.")
+for frame in ("ROWS BETWEEN 1 PRECEDING AND 2 PRECEDING", "ROWS BETWEEN 2 FOLLOWING AND 1 FOLLOWING", "GROUPS BETWEEN 1 PRECEDING AND 3 PRECEDING"):
+    same(f"SELECT i, sum(x) OVER w AS a, count(*) OVER w AS b, max(g) OVER w AS c, first_value(i) OVER w AS d, sum(i) OVER w AS e, row_number() OVER w AS f FROM {W} WINDOW w AS (PARTITION BY i % 2 ORDER BY i {frame}) ORDER BY i")
+for frame in ("1.5 PRECEDING", "BETWEEN 2.5 PRECEDING AND 0.5 PRECEDING", "BETWEEN 0.5 FOLLOWING AND 2.5 FOLLOWING", "BETWEEN 1.0 PRECEDING AND 1.9 FOLLOWING"):
+    same(f"SELECT i, sum(x) OVER w AS a, count(*) OVER w AS b, first_value(i) OVER w AS c FROM {W} WINDOW w AS (ORDER BY i RANGE {frame}) ORDER BY i")
+    same(f"SELECT i, sum(x) OVER w AS a, count(*) OVER w AS b FROM {W} WINDOW w AS (PARTITION BY g ORDER BY i DESC RANGE {frame}) ORDER BY i")

@@ -46,6 +46,7 @@ mod escape;
 mod expansion;
 mod faster;
 mod float32;
+mod frame_bounds;
 pub(crate) mod functions;
 mod grouping;
 pub(crate) mod guards;

@@ -29,6 +29,7 @@ use datafusion::logical_expr::{
     WindowFrame, WindowFrameBound, WindowFrameUnits, lit, not,
 };
 
+use super::frame_bounds::known;
 use super::functions::{columnar, scalar};
 
 const NAME: &str = "tessera_order";
@@ -36,7 +37,7 @@ const NAME: &str = "tessera_order";
 /// The order of values: NULL is the greatest.
 pub(super) const ORDER: SortOptions = SortOptions { descending: false, nulls_first: false };
 
-/// Rewrites sorts, windows and ordered aggregates. Runs before types are coerced, which refuses the frames.
+/// Rewrites sorts, windows and ordered aggregates, and [frames](super::frame_bounds). Runs before types are coerced, which refuses the frames.
 pub(super) fn keys(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.map_all_up(|node| match node {
         LogicalPlan::Sort(mut sort) => {
@@ -45,7 +46,9 @@ pub(super) fn keys(plan: LogicalPlan) -> Result<LogicalPlan> {
         }
         LogicalPlan::Window(window) => {
             let schema = Arc::clone(window.input.schema());
-            super::map_parts(LogicalPlan::Window(window), |expr| Ok(call(expr, &schema)))
+            super::map_parts(LogicalPlan::Window(window), |expr| {
+                call(expr, &schema).transform_data(|expr| Ok(known(expr, &schema)))
+            })
         }
         LogicalPlan::Aggregate(aggregate) if has_ordered(&aggregate)? => {
             let schema = Arc::clone(aggregate.input.schema());

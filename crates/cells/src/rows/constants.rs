@@ -72,7 +72,7 @@ fn row_bytes(plan: &Arc<dyn ExecutionPlan>, usual: usize, most: u64) -> Result<u
 }
 
 /// Bytes of the largest constant of an expression; the list of an IN is not materialized and does not count.
-fn constant_bytes(expr: &Arc<dyn PhysicalExpr>) -> Result<u64> {
+pub(super) fn constant_bytes(expr: &Arc<dyn PhysicalExpr>) -> Result<u64> {
     let mut bytes = 0u64;
     expr.each(|part| {
         if let Some(constant) = part.downcast_ref::<Literal>() {

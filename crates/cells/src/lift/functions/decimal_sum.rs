@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array};
 use arrow::compute::nullif;
-use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, i256};
 use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::{Accumulator, EmitTo, GroupsAccumulator};
 use datafusion::physical_expr::NullState;
@@ -34,22 +34,62 @@ fn decimals(values: &[ArrayRef]) -> Result<&Decimal128Array> {
     }
 }
 
+/// An exact total of numbers: those that are added and subtracted may have more than 128 bits together.
+#[derive(Debug, Default)]
+pub(crate) struct WideTotal {
+    low: i128,
+    /// Multiples of 2^128.
+    high: i64,
+}
+
+impl WideTotal {
+    pub(crate) fn add(&mut self, value: i128) {
+        let (low, is_over) = self.low.overflowing_add(value);
+        self.low = low;
+        if is_over {
+            self.high += if value < 0 { -1 } else { 1 };
+        }
+    }
+
+    pub(crate) fn subtract(&mut self, value: i128) {
+        let (low, is_over) = self.low.overflowing_sub(value);
+        self.low = low;
+        if is_over {
+            self.high -= if value < 0 { -1 } else { 1 };
+        }
+    }
+
+    /// `None` if it has more than 128 bits.
+    pub(crate) fn value(&self) -> Option<i128> {
+        (self.high == 0).then_some(self.low)
+    }
+
+    /// The total times a factor, as the mean of so many numbers, rounded towards zero; `None` if it has more than 128 bits.
+    pub(crate) fn mean(&self, count: usize, factor: i128) -> Option<i128> {
+        let count = i128::try_from(count).ok()?;
+        if let Some(total) = self.value().and_then(|total| total.checked_mul(factor)) {
+            return total.checked_div(count);
+        }
+        // The sign of the lower half belongs to the upper one.
+        let upper = i128::from(self.high) + (self.low >> 127);
+        let total = i256::from_parts(self.low as u128, upper);
+        let mean =
+            total.checked_mul(i256::from_i128(factor))?.checked_div(i256::from_i128(count))?;
+        mean.to_i128()
+    }
+}
+
 /// The sum of all values, or of those of a moving frame.
 #[derive(Debug)]
 pub(super) struct Total {
-    total: i128,
+    total: WideTotal,
     count: i64,
     result: DataType,
 }
 
 impl Total {
     pub(super) fn new(result: DataType) -> Self {
-        Self { total: 0, count: 0, result }
-    }
-
-    fn value(&self) -> Result<ScalarValue> {
-        let total = (self.count != 0).then_some(self.total);
-        ScalarValue::new_primitive::<Decimal128Type>(total, &self.result)
+        Self { total: WideTotal::default(), count: 0, result }
     }
 }
 
@@ -57,7 +97,7 @@ impl Accumulator for Total {
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let values = decimals(values)?;
         for value in values.iter().flatten() {
-            self.total = self.total.checked_add(value).ok_or_else(too_large)?;
+            self.total.add(value);
         }
         self.count += (values.len() - values.null_count()) as i64;
         Ok(())
@@ -66,7 +106,7 @@ impl Accumulator for Total {
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let values = decimals(values)?;
         for value in values.iter().flatten() {
-            self.total = self.total.checked_sub(value).ok_or_else(too_large)?;
+            self.total.subtract(value);
         }
         self.count -= (values.len() - values.null_count()) as i64;
         Ok(())
@@ -77,8 +117,9 @@ impl Accumulator for Total {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        checked(Some(self.total))?;
-        self.value()
+        let total = checked(self.total.value())?;
+        let total = (self.count != 0).then_some(total);
+        ScalarValue::new_primitive::<Decimal128Type>(total, &self.result)
     }
 
     fn size(&self) -> usize {
@@ -86,7 +127,9 @@ impl Accumulator for Total {
     }
 
     fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        Ok(vec![self.value()?])
+        let total = self.total.value().ok_or_else(too_large)?;
+        let total = (self.count != 0).then_some(total);
+        Ok(vec![ScalarValue::new_primitive::<Decimal128Type>(total, &self.result)?])
     }
 
     fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
@@ -199,13 +242,36 @@ mod tests {
         total.update_batch(&[array(&[Some(LARGE)])]).unwrap();
         assert!(total.evaluate().is_err());
         // Beyond 128 bits.
-        assert!(total.update_batch(&[array(&[Some(LARGE)])]).is_err());
+        total.update_batch(&[array(&[Some(LARGE)])]).unwrap();
+        assert!(total.evaluate().is_err());
+        assert!(total.state().is_err());
+        total.retract_batch(&[array(&[Some(LARGE), Some(LARGE), Some(7)])]).unwrap();
+        assert_eq!(total.evaluate().unwrap(), value(Some(LARGE)));
+        let mut below = Total::new(RESULT);
+        below.update_batch(&[array(&[Some(-LARGE), Some(-LARGE), Some(-LARGE)])]).unwrap();
+        assert!(below.evaluate().is_err());
+        below.retract_batch(&[array(&[Some(-LARGE), Some(-LARGE)])]).unwrap();
+        assert_eq!(below.evaluate().unwrap(), value(Some(-LARGE)));
         let mut moving = Total::new(RESULT);
         moving.update_batch(&[array(&[Some(LARGE), Some(1)])]).unwrap();
         moving.retract_batch(&[array(&[Some(LARGE)])]).unwrap();
         assert_eq!(moving.evaluate().unwrap(), value(Some(1)));
         moving.retract_batch(&[array(&[Some(1)])]).unwrap();
         assert_eq!(moving.evaluate().unwrap(), value(None));
+    }
+
+    #[test]
+    fn means_of_totals_with_more_than_128_bits_are_exact() {
+        let mut total = WideTotal::default();
+        assert_eq!(total.mean(0, 10), None);
+        (0..3).for_each(|_| total.add(-LARGE));
+        assert_eq!((total.value(), total.mean(3, 1)), (None, Some(-LARGE)));
+        assert_eq!(total.mean(7, 2), Some(-51_428_571_428_571_428_571_428_571_428_571_428_571));
+        total.subtract(-LARGE);
+        total.subtract(-LARGE);
+        assert_eq!(total.value(), Some(-LARGE));
+        assert_eq!(total.mean(7, 10), Some(-85_714_285_714_285_714_285_714_285_714_285_714_285));
+        assert_eq!(total.mean(7, 100), None);
     }
 
     #[test]

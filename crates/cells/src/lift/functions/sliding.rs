@@ -356,14 +356,44 @@ impl Spread {
     }
 
     fn finish(&self) -> impl Fn(Moments) -> Option<f64> + Send + Sync + use<> {
-        let name = self.inner.name();
-        let ddof = if name.ends_with("_pop") { 0.0 } else { 1.0 };
-        let is_root = name.starts_with("stddev");
-        move |all: Moments| {
-            // One value has no sample variance, no values have no variance: NULL.
-            let variance = (all.count > ddof).then(|| all.squares / (all.count - ddof))?;
-            Some(if is_root { variance.sqrt() } else { variance })
-        }
+        spread(self.inner.name())
+    }
+}
+
+/// The function of that name: a variance or its root.
+fn spread(name: &str) -> impl Fn(Moments) -> Option<f64> + Send + Sync + use<> {
+    let ddof = if name.ends_with("_pop") { 0.0 } else { 1.0 };
+    let is_root = name.starts_with("stddev");
+    move |all: Moments| {
+        // One value has no sample variance, no values have no variance: NULL.
+        let variance = (all.count > ddof).then(|| all.squares / (all.count - ddof))?;
+        Some(if is_root { variance.sqrt() } else { variance })
+    }
+}
+
+/// The variance, or its root, of a moving frame of floats.
+pub(crate) struct MovingSpread(Frame<Moments>);
+
+impl MovingSpread {
+    /// By the name of the function: `var`, `var_pop`, `stddev` or `stddev_pop`.
+    pub(crate) fn new(name: &str) -> Self {
+        let finish = spread(name);
+        MovingSpread(Frame::new(move |_, all| finish(all)))
+    }
+
+    /// Adds a value at the end of the frame.
+    pub(crate) fn push(&mut self, value: f64) {
+        self.0.push(value);
+    }
+
+    /// Removes the value at the start of the frame.
+    pub(crate) fn pop(&mut self) {
+        self.0.pop();
+    }
+
+    pub(crate) fn value(&self) -> Option<f64> {
+        let (count, all) = self.0.all();
+        (self.0.finish)(count, all)
     }
 }
 

@@ -7,6 +7,7 @@
 mod frames;
 mod kernels;
 
+use super::windows::chain::{exprs, input_of, with_exprs};
 use crate::lift::MovingSum;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, Float64Array, Int64Array, NullBufferBuilder, RecordBatch,
@@ -15,13 +16,14 @@ use datafusion::arrow::array::{
 use datafusion::arrow::buffer::NullBuffer;
 use datafusion::arrow::compute::{concat, partition, sum, take};
 use datafusion::arrow::datatypes::{Float64Type, Schema, SchemaRef};
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::{EmitTo, WindowFrame, WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::window::{
     PlainAggregateWindowExpr, SlidingAggregateWindowExpr, StandardWindowExpr, WindowExpr,
 };
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::windows::WindowUDFExpr;
 use frames::{Frames, Spans};
 use kernels::Fold;
@@ -35,9 +37,10 @@ const WHOLE: [&str; 9] =
 /// The calls of a window operator.
 #[derive(Debug)]
 pub(super) struct Calls {
-    calls: Vec<Call>,
-    /// The columns by which rows are of one partition, for the partitions that are the largest.
-    partition: Vec<Arc<dyn PhysicalExpr>>,
+    /// `None` for those that are left to DataFusion.
+    calls: Vec<Option<Call>>,
+    /// DataFusion's operator for these.
+    others: Option<Arc<dyn ExecutionPlan>>,
     schema: SchemaRef,
 }
 
@@ -87,53 +90,57 @@ enum What {
 }
 
 impl Calls {
-    /// The calls, if all of them can be computed here.
-    pub(super) fn new(exprs: &[Arc<dyn WindowExpr>], input: &Schema) -> Result<Option<Self>> {
-        let mut calls = Vec::with_capacity(exprs.len());
-        let mut fields: Vec<_> = input.fields().iter().cloned().collect();
-        for expr in exprs {
-            let Some(kind) = kind(expr, input)? else { return Ok(None) };
+    pub(super) fn new(window: &Arc<dyn ExecutionPlan>) -> Result<Self> {
+        let input = input_of(window)?.schema();
+        let (mut calls, mut others) = (Vec::new(), Vec::new());
+        for expr in exprs(window) {
+            let kind = kind(expr, &input)?;
+            if kind.is_none() {
+                others.push(expr.clone());
+            }
             let order = expr.order_by().iter().map(|key| key.expr.clone()).collect();
-            calls.push(Call { kind, partition: expr.partition_by().to_vec(), order });
-            fields.push(expr.field()?);
+            let partition = expr.partition_by().to_vec();
+            calls.push(kind.map(|kind| Call { kind, partition, order }));
         }
-        let largest = calls.iter().map(|call| &call.partition).min_by_key(|keys| keys.len());
-        let partition = largest.cloned().unwrap_or_default();
-        let schema = Arc::new(Schema::new_with_metadata(fields, input.metadata().clone()));
-        Ok(Some(Calls { calls, partition, schema }))
+        let others = match others.is_empty() {
+            true => None,
+            false => Some(with_exprs(window, others)?),
+        };
+        Ok(Calls { calls, others, schema: window.schema() })
     }
 
-    /// How many times the memory of the rows their calls need, with the rows.
+    /// True if some are computed here.
+    pub(super) fn has_own(&self) -> bool {
+        self.calls.iter().any(Option::is_some)
+    }
+
+    /// DataFusion's operator for the other calls.
+    pub(super) fn others(&self) -> Option<&Arc<dyn ExecutionPlan>> {
+        self.others.as_ref()
+    }
+
+    /// How many times the memory of the rows the calls need.
     pub(super) fn copies(&self) -> usize {
         let is_framed = |call: &Call| matches!(call.kind, Kind::Framed(_));
-        if self.calls.iter().any(is_framed) { 4 } else { 2 }
+        let own = if self.calls.iter().flatten().any(is_framed) { 3 } else { 1 };
+        own + if self.others.is_some() { 2 } else { 0 }
     }
 
-    /// Where the last partition of sorted rows begins: batch and row. No batch is empty.
-    pub(super) fn start_of_last(&self, batches: &[RecordBatch]) -> Result<(usize, usize)> {
-        if self.partition.is_empty() {
-            return Ok((0, 0));
-        }
-        for (at, batch) in batches.iter().enumerate().rev() {
-            let partitions = ranges(&self.partition, std::slice::from_ref(batch))?;
-            let row = partitions.last().map_or(0, |last| last.start);
-            if row > 0 {
-                return Ok((at, row));
-            }
-            // The rows are of one partition, which may begin in a batch before.
-            if let Some(before) = at.checked_sub(1).and_then(|before| batches.get(before)) {
-                let edge = [before.slice(before.num_rows() - 1, 1), batch.slice(0, 1)];
-                if ranges(&self.partition, &edge)?.len() > 1 {
-                    return Ok((at, 0));
-                }
-            }
-        }
-        Ok((0, 0))
-    }
-
-    /// The rows, sorted and of whole partitions, with the results of the calls.
-    pub(super) fn with_results(&self, batches: Vec<RecordBatch>) -> Result<Vec<RecordBatch>> {
-        let results = self.calls.iter().map(|call| call.result(&batches));
+    /// The rows, sorted and of whole partitions, with the results of the calls; `others` has those of the other calls.
+    pub(super) fn with_results(
+        &self,
+        batches: Vec<RecordBatch>,
+        others: Vec<ArrayRef>,
+    ) -> Result<Vec<RecordBatch>> {
+        let rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        let mut others = others.into_iter();
+        let results = self.calls.iter().map(|call| match call {
+            Some(call) => call.result(&batches),
+            None => match others.next().filter(|results| results.len() == rows) {
+                Some(results) => Ok(results),
+                None => internal_err!("a window has no results for {rows} rows"),
+            },
+        });
         let results = results.collect::<Result<Vec<ArrayRef>>>()?;
         let mut with_results = Vec::with_capacity(batches.len());
         let mut start = 0;
@@ -146,6 +153,31 @@ impl Calls {
         }
         Ok(with_results)
     }
+}
+
+/// Where the last partition of sorted rows begins: batch and row. No batch is empty.
+pub(super) fn start_of_last(
+    partition: &[Arc<dyn PhysicalExpr>],
+    batches: &[RecordBatch],
+) -> Result<(usize, usize)> {
+    if partition.is_empty() {
+        return Ok((0, 0));
+    }
+    for (at, batch) in batches.iter().enumerate().rev() {
+        let partitions = ranges(partition, std::slice::from_ref(batch))?;
+        let row = partitions.last().map_or(0, |last| last.start);
+        if row > 0 {
+            return Ok((at, row));
+        }
+        // The rows are of one partition, which may begin in a batch before.
+        if let Some(before) = at.checked_sub(1).and_then(|before| batches.get(before)) {
+            let edge = [before.slice(before.num_rows() - 1, 1), batch.slice(0, 1)];
+            if ranges(partition, &edge)?.len() > 1 {
+                return Ok((at, 0));
+            }
+        }
+    }
+    Ok((0, 0))
 }
 
 /// How a call is computed here, or `None`.
@@ -182,7 +214,7 @@ fn kind(expr: &Arc<dyn WindowExpr>, input: &Schema) -> Result<Option<Kind>> {
     {
         return Ok(Some(kind));
     }
-    let frames = Frames::of(frame, expr.order_by(), input)?;
+    let frames = Frames::of(frame, expr.order_by(), input)?.filter(|frames| fold.takes(frames));
     Ok(frames.map(|frames| Kind::Framed(Box::new(Framed { fold, argument, frames }))))
 }
 

@@ -38,7 +38,7 @@ fn rows() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-pub(in crate::rows) const QUERIES: [&str; 48] = [
+pub(in crate::rows) const QUERIES: [&str; 52] = [
     "SELECT * FROM t",
     "SELECT id, v * 2 FROM t WHERE g = 3",
     "SELECT sum(v), avg(v), count(*), min(s), max(id), stddev(v) FROM t",
@@ -88,6 +88,11 @@ pub(in crate::rows) const QUERIES: [&str; 48] = [
     "SELECT sum(d), max(d) FROM (SELECT avg(v) OVER (PARTITION BY k ORDER BY id) AS d FROM t WHERE g > 2) q",
     "SELECT id, lag(v) OVER (PARTITION BY s ORDER BY id DESC), sum(v) OVER (PARTITION BY s, g ORDER BY id) FROM t ORDER BY id",
     PER_VALUE,
+    // Windows that are computed together.
+    "SELECT j, sum(w) OVER (PARTITION BY h ORDER BY j ROWS 3 PRECEDING), stddev(w) OVER (PARTITION BY h ORDER BY j ROWS 3 PRECEDING), lag(w) OVER (PARTITION BY h ORDER BY j) FROM (SELECT g AS h, id AS j, v AS w FROM t) q ORDER BY j",
+    "SELECT id, sum(v) OVER (PARTITION BY g ORDER BY k, id), avg(v) OVER (PARTITION BY g, k ORDER BY id ROWS 3 PRECEDING), max(s) OVER (PARTITION BY g ORDER BY k), sum(v) OVER (ORDER BY g, k, id ROWS 9 PRECEDING) FROM t ORDER BY id",
+    "SELECT id, sum(v / r) OVER (PARTITION BY s ORDER BY v, id ROWS 5 PRECEDING) FROM (SELECT s, id, v, rank() OVER (PARTITION BY s ORDER BY v, id) AS r FROM t) q ORDER BY id",
+    "SELECT id, avg(d) OVER (PARTITION BY g ORDER BY id ROWS 3 PRECEDING), sum(v) FILTER (WHERE k > 4000) OVER (PARTITION BY g ORDER BY id ROWS 3 PRECEDING), sum(n) OVER (PARTITION BY g) FROM (SELECT id, g, k, v, CAST(v AS DECIMAL(12, 6)) AS d, count(*) OVER (PARTITION BY g, s) AS n FROM t) q ORDER BY id",
 ];
 
 /// Expressions that are evaluated for each distinct value: a condition, a key and arguments.

@@ -6,80 +6,80 @@
 //! ```
 //! Where the partitions begin follows from the first keys of the sort, so the parts of the sort's result are cut there
 //! and computed on all threads. [`calls`](super::calls) are computed for many rows at a time; other functions are left
-//! to DataFusion's operator, part by part. Workers may sort the parts: they end where partitions end, too.
+//! to DataFusion's operator, part by part. Operators above each other that need one order of rows are one [chain].
+//! Workers may sort the parts: they end where partitions end, too.
 
-use super::calls::Calls;
+pub(super) mod chain;
+
 use super::even::evenly;
 use super::gather::{SPLIT_BYTES, Unit, bounds, memory_of, partitions_of};
-use super::in_order::{Begin, Bounds, in_order};
+use super::in_order::{Begin, Bounds, in_order, is_out_of_memory};
 use super::once::OnceExec;
 use super::parts::PartsExec;
 use super::replaced;
-use super::sort::{SortSplitsExec, Sorted, of_sorted};
-use crate::rows::single::{self, usual};
+use super::sort::{Sorted, of_sorted};
+use crate::rows::single::{self, only_input, usual};
 use crate::rows::stop::{IsStopped, Stop};
+use chain::{Chain, Steps, is_window};
 use datafusion::arrow::array::RecordBatch;
 use datafusion::common::internal_datafusion_err;
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::utils::memory::{RecordBatchMemoryCounter, get_record_batch_memory_size};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::window::WindowExpr;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
+use futures::future::{self, Either};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use std::fmt;
 use std::sync::Arc;
 
-/// Above a sort that merges files, a partition may take this part of a statement's memory for rows.
+/// Above a sort that merges files, and above other windows, a partition may take this part of a statement's memory for
+/// rows.
 const MERGE_SHARE: usize = 4;
 
-/// A window operator above a sort.
+/// Window operators above sorted rows.
 #[derive(Debug, Clone)]
 pub(in crate::rows) struct WindowsExec {
-    /// The operator, with the sort as its input.
-    window: Arc<dyn ExecutionPlan>,
+    chain: Chain,
     /// Keys of the sort whose equal rows are of one partition; with none, all rows are.
     keys: usize,
-    calls: Option<Arc<Calls>>,
+    /// `None` if DataFusion's operators compute all calls.
+    steps: Option<Arc<Steps>>,
     properties: Arc<PlanProperties>,
     stop: Stop,
 }
 
 impl WindowsExec {
-    /// The operator for a window above a sort; `None` where DataFusion's own is as good.
+    /// The operator for a window above sorted rows; `None` where DataFusion's own is as good.
     pub(super) fn of(window: &Arc<dyn ExecutionPlan>) -> Result<Option<Self>> {
-        let exprs = exprs(window);
-        let Some(sort) = sort(window).filter(|sort| sort.is_whole()) else { return Ok(None) };
-        let Some(first) = exprs.iter().min_by_key(|call| call.partition_by().len()) else {
-            return Ok(None);
-        };
-        let partition = first.partition_by();
-        let keys = sort.count_keys(partition)?;
-        let calls = Calls::new(exprs, &sort.schema())?.map(Arc::new);
-        if keys == 0 && calls.is_none() {
+        let Some((chain, partition, keys)) = Chain::of(window)? else { return Ok(None) };
+        let steps = Steps::of(&chain, partition)?.map(Arc::new);
+        if keys == 0 && steps.is_none() {
             return Ok(None);
         }
-        let properties = window.properties().clone();
-        let (window, stop) = (window.clone(), Stop::default());
-        Ok(Some(WindowsExec { window, keys, calls, properties, stop }))
+        let properties = chain.top().properties().clone();
+        Ok(Some(WindowsExec { chain, keys, steps, properties, stop: Stop::default() }))
     }
 
     /// The parts of its sort, which may be computed elsewhere; `None` if they are already, or if there are no splits.
     pub(super) fn parts(&self) -> Result<Option<PartsExec>> {
-        sort(&self.window).map_or(Ok(None), |sort| sort.parts(self.keys))
+        self.chain.sort().map_or(Ok(None), |sort| sort.parts(self.keys))
     }
 
     /// The same windows over the parts of the sort, each of which is sorted elsewhere.
     pub(super) fn over_parts(&self, parts: Arc<dyn ExecutionPlan>) -> Result<Self> {
-        let sort = sort(&self.window)
+        let sort = self
+            .chain
+            .sort()
             .ok_or_else(|| internal_datafusion_err!("the input of a window is not its sort"))?;
-        let window = replaced(&self.window, vec![Arc::new(sort.over_parts(parts)?)])?;
-        Ok(WindowsExec { window, ..self.clone() })
+        let chain = self.chain.over(Arc::new(sort.over_parts(parts)?))?;
+        Ok(WindowsExec { chain, ..self.clone() })
     }
 
     /// The same windows, which end soon after `is_stopped` returns true.
@@ -88,41 +88,50 @@ impl WindowsExec {
     }
 }
 
-/// The calls of a window operator.
-fn exprs(window: &Arc<dyn ExecutionPlan>) -> &[Arc<dyn WindowExpr>] {
-    let bounded = window.downcast_ref::<BoundedWindowAggExec>().map(|w| w.window_expr());
-    bounded
-        .or_else(|| window.downcast_ref::<WindowAggExec>().map(|w| w.window_expr()))
-        .unwrap_or(&[])
-}
-
-fn sort(window: &Arc<dyn ExecutionPlan>) -> Option<&SortSplitsExec> {
-    window.children().first().and_then(|input| input.downcast_ref::<SortSplitsExec>())
-}
-
 impl DisplayAs for WindowsExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("WindowsExec: ")?;
-        self.window.fmt_as(format, f)
+        for (nth, window) in self.chain.operators().filter(|node| is_window(node)).enumerate() {
+            f.write_str(if nth == 0 { "" } else { ", above " })?;
+            window.fmt_as(format, f)?;
+        }
+        Ok(())
     }
 }
 
 impl ExecutionPlan for WindowsExec {
-    usual!(name, properties, expressions of window);
+    usual!(name, properties);
 
-    /// The input of the sort.
+    fn apply_expressions(
+        &self,
+        visit: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        for operator in self.chain.operators() {
+            if operator.apply_expressions(visit)? == TreeNodeRecursion::Stop {
+                return Ok(TreeNodeRecursion::Stop);
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    /// The input of the sort, or another source.
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.window.children().into_iter().flat_map(|sort| sort.children()).collect()
+        match (self.chain.sort(), self.chain.source()) {
+            (Some(sort), _) => sort.children(),
+            (None, source) => source.into_iter().collect(),
+        }
     }
 
     fn with_new_children(
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let sort = self.window.children().into_iter().next().cloned();
-        let sort = sort.ok_or_else(|| internal_datafusion_err!("a window has no input"))?;
-        let window = replaced(&self.window, vec![replaced(&sort, children)?])?;
-        Ok(Arc::new(WindowsExec { window, ..Self::clone(&self) }))
+        let source = match self.chain.sort() {
+            Some(_) => replaced(self.chain.source()?, children)?,
+            None => only_input(self.name(), children)?,
+        };
+        let chain = self.chain.over(source)?;
+        Ok(Arc::new(WindowsExec { chain, ..Self::clone(&self) }))
     }
 
     fn execute(
@@ -131,12 +140,17 @@ impl ExecutionPlan for WindowsExec {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         single::check(self.name(), partition)?;
-        let sort = sort(&self.window)
-            .ok_or_else(|| internal_datafusion_err!("the input of a window is not its sort"))?;
-        let sorted = sort.sorted(self.keys, context.clone())?;
+        let sorted = match self.chain.sort() {
+            Some(sort) => Either::Left(sort.sorted(self.keys, context.clone())?),
+            None => {
+                let rows = self.chain.source()?.execute(0, context.clone())?;
+                let rows = Ok::<_, DataFusionError>(Sorted::Stream(rows.boxed()));
+                Either::Right(future::ready(rows))
+            }
+        };
         let each = Arc::new(Each {
-            window: self.window.clone(),
-            calls: self.calls.clone(),
+            chain: self.chain.clone(),
+            steps: self.steps.clone(),
             context: context.clone(),
             stop: self.stop.clone(),
         });
@@ -156,7 +170,7 @@ impl ExecutionPlan for WindowsExec {
                     each.of_parts(count, partitions_of(parts, context.clone()), held)
                 }
                 sorted => {
-                    // A sort that merges files asks for memory as it goes on.
+                    // A sort that merges files asks for memory as it goes on, and so do windows.
                     let most = match &sorted {
                         Sorted::Stream(_) => memory_of(&context) / MERGE_SHARE,
                         Sorted::Parts(_) | Sorted::Elsewhere(_) => usize::MAX,
@@ -177,10 +191,10 @@ fn large(context: &TaskContext) -> Unit {
     Unit { rows: 2 * unit.rows, ..unit }
 }
 
-/// Computes the calls over sorted rows of whole partitions.
+/// Computes the steps over sorted rows of whole partitions.
 struct Each {
-    window: Arc<dyn ExecutionPlan>,
-    calls: Option<Arc<Calls>>,
+    chain: Chain,
+    steps: Option<Arc<Steps>>,
     context: Arc<TaskContext>,
     stop: Stop,
 }
@@ -204,7 +218,7 @@ impl Each {
         rows: BoxStream<'static, Result<RecordBatch>>,
         most: usize,
     ) -> BoxStream<'static, Result<RecordBatch>> {
-        let Some(calls) = self.calls.clone() else { return self.by_datafusion(rows) };
+        let Some(steps) = self.steps.clone() else { return self.by_datafusion(rows) };
         let memory = MemoryConsumer::new("windows").register(self.context.memory_pool());
         let usual = large(&self.context);
         let state = Partitions {
@@ -217,7 +231,8 @@ impl Each {
             usual,
             most,
             memory,
-            calls,
+            steps,
+            context: self.context.clone(),
             stop: self.stop.clone(),
         };
         let parts = stream::try_unfold(Some(state), move |state| {
@@ -247,10 +262,8 @@ impl Each {
         rows: BoxStream<'static, Result<RecordBatch>>,
     ) -> BoxStream<'static, Result<RecordBatch>> {
         let windowed = || {
-            let sort = self.window.children().into_iter().next().cloned();
-            let sort = sort.ok_or_else(|| internal_datafusion_err!("a window has no input"))?;
-            let rows = OnceExec::new(sort.properties().clone(), rows);
-            replaced(&self.window, vec![Arc::new(rows)])?.execute(0, self.context.clone())
+            let rows = OnceExec::new(self.chain.source()?.properties().clone(), rows);
+            self.chain.over(Arc::new(rows))?.top().execute(0, self.context.clone())
         };
         match windowed() {
             Ok(rows) => self.stop.clone().around(rows),
@@ -277,14 +290,15 @@ struct Partitions {
     /// Upper bound on the memory of a partition.
     most: usize,
     memory: MemoryReservation,
-    calls: Arc<Calls>,
+    steps: Arc<Steps>,
+    context: Arc<TaskContext>,
     stop: Stop,
 }
 
 enum Next {
     /// Rows of whole partitions, with the results of the calls.
     Rows(Vec<RecordBatch>),
-    /// The rows of a partition do not fit into memory.
+    /// The rows of a partition, or its results, do not fit into memory.
     TooMany,
     End,
 }
@@ -299,7 +313,7 @@ impl Partitions {
                     Some(batch) if batch.num_rows() == 0 => {}
                     Some(batch) => {
                         let bytes = self.counted.count_batch(&batch);
-                        let fits = self.memory.try_grow(self.calls.copies() * bytes).is_ok()
+                        let fits = self.memory.try_grow(self.steps.copies() * bytes).is_ok()
                             && self.memory.size() <= self.most;
                         self.count += batch.num_rows();
                         self.bytes += bytes;
@@ -316,7 +330,7 @@ impl Partitions {
                 return Ok(Next::End);
             }
             let (batch, row) = match self.rows {
-                Some(_) => self.calls.start_of_last(&self.held)?,
+                Some(_) => self.steps.start_of_last(&self.held)?,
                 None => (self.held.len(), 0),
             };
             if (batch, row) == (0, 0) {
@@ -326,9 +340,17 @@ impl Partitions {
                 continue;
             }
             let whole = self.before(batch, row);
-            let rows = self.stop.within(|| self.calls.with_results(whole))?;
+            let rows = self.steps.over(whole.clone(), &self.stop, &self.context).await;
             self.memory.free();
-            return Ok(Next::Rows(rows));
+            return match rows {
+                Ok(rows) => Ok(Next::Rows(rows)),
+                Err(e) if is_out_of_memory(&e) => {
+                    let rest = std::mem::replace(&mut self.held, whole);
+                    self.held.extend(rest);
+                    Ok(Next::TooMany)
+                }
+                Err(e) => Err(e),
+            };
         }
     }
 

@@ -1,25 +1,25 @@
 //! Aggregates of frames whose values are read from columns: no value of a row is put into an object of its own.
 //!
-//! Rows come into a frame and leave it in their order. Totals of integers and decimals are exact in 128 bits, so they may
-//! be subtracted. Sums of floats are made as DataFusion's operator makes them with our accumulators. Of minima and maxima
-//! those rows are kept that may become one. The values of a percentile are ranked once for each partition, and a tree has
-//! how many values of each rank the frame has.
+//! Rows come into a frame and leave it in their order. Totals of integers and decimals are exact, so they may be
+//! subtracted. Sums and variances of floats are made as DataFusion's operator makes them with our accumulators. Of minima
+//! and maxima those rows are kept that may become one. The values of a percentile are ranked once for each partition, and
+//! a tree has how many values of each rank the frame has.
 
 use super::frames::{Frames, Spans};
 use super::{Results, Values, What};
 use crate::lift::MovingSum;
-use crate::lift::functions::{between, checked_decimal, too_large_total};
+use crate::lift::functions::{MovingSpread, WideTotal, between, checked_decimal, too_large_total};
 use crate::rows::go_on;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, Float64Array, PrimitiveArray, PrimitiveBuilder,
 };
 use datafusion::arrow::datatypes::{
-    ArrowNativeTypeOp, ArrowPrimitiveType, DataType, Date32Type, Decimal128Type, Float32Type,
-    Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema, TimeUnit,
+    ArrowNativeTypeOp, ArrowPrimitiveType, DataType, Date32Type, Decimal128Type, DecimalType,
+    Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, Schema, TimeUnit,
     TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType,
     TimestampSecondType, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
 };
-use datafusion::common::{Result, ScalarValue, internal_err};
+use datafusion::common::{Result, ScalarValue, exec_err, internal_err};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_expr::expressions::Literal;
@@ -30,6 +30,9 @@ use std::sync::Arc;
 /// How many rows pass between two checks whether the statement was stopped.
 pub(super) const CHECKED: usize = 1 << 14;
 
+/// Variances and their roots.
+const SPREADS: [&str; 4] = ["var", "var_pop", "stddev", "stddev_pop"];
+
 /// An aggregate of frames.
 #[derive(Debug)]
 pub(super) enum Fold {
@@ -37,8 +40,12 @@ pub(super) enum Fold {
     Floats(What),
     /// The total of integers or decimals, of that type.
     Total(DataType),
+    /// The mean of decimals, of that type; totals are multiplied by the factor before.
+    Mean { result: DataType, factor: i128 },
     /// The least value, or the greatest one.
     Extreme { is_min: bool, result: DataType },
+    /// The variance or its root, by the name of the function.
+    Spread(&'static str),
     /// The value at that part of the sorted ones.
     Percentile { at: f64, is_median: bool },
 }
@@ -56,6 +63,9 @@ impl Fold {
             ("sum", []) if is_float => Some(Fold::Floats(What::Sum)),
             ("avg", []) if is_float => Some(Fold::Floats(What::Mean)),
             ("sum", []) if has_total(&of, result) => Some(Fold::Total(result.clone())),
+            ("avg", []) => {
+                more_digits(&of, result).map(|factor| Fold::Mean { result: result.clone(), factor })
+            }
             (name @ ("min" | "max"), []) if of == *result && has_extremes(&of) => {
                 Some(Fold::Extreme { is_min: name == "min", result: of })
             }
@@ -64,8 +74,16 @@ impl Fold {
                 let at = part(at)?.filter(|at| (0.0..=1.0).contains(at));
                 at.map(|at| Fold::Percentile { at, is_median: false })
             }
+            (name, []) if is_float => {
+                SPREADS.into_iter().find(|spread| *spread == name).map(Fold::Spread)
+            }
             _ => None,
         })
+    }
+
+    /// True if it can compute such frames. Variances over frames that grow are made of blocks of values.
+    pub(super) fn takes(&self, frames: &Frames) -> bool {
+        !matches!(self, Fold::Spread(_)) || !frames.is_growing()
     }
 
     /// The aggregate of the frame of each row.
@@ -78,19 +96,27 @@ impl Fold {
         match self {
             Fold::Floats(what) => floats(*what, values, frames.is_growing(), spans),
             Fold::Total(result @ DataType::Int64) => {
-                totals::<Int64Type>(values, result, spans, |total| {
-                    let fits = total.and_then(|total| i64::try_from(total).ok());
-                    fits.ok_or_else(|| too_large_total(total.unwrap_or(i128::MAX), result))
+                totals::<Int64Type>(values, result, spans, |total, _| {
+                    let fits = total.value().and_then(|total| i64::try_from(total).ok());
+                    fits.ok_or_else(|| too_large_total(total.value().unwrap_or(i128::MAX), result))
                 })
             }
             Fold::Total(result @ DataType::UInt64) => {
-                totals::<UInt64Type>(values, result, spans, |total| {
-                    let fits = total.and_then(|total| u64::try_from(total).ok());
-                    fits.ok_or_else(|| too_large_total(total.unwrap_or(i128::MAX), result))
+                totals::<UInt64Type>(values, result, spans, |total, _| {
+                    let fits = total.value().and_then(|total| u64::try_from(total).ok());
+                    fits.ok_or_else(|| too_large_total(total.value().unwrap_or(i128::MAX), result))
                 })
             }
-            Fold::Total(result) => totals::<Decimal128Type>(values, result, spans, checked_decimal),
+            Fold::Total(result) => totals::<Decimal128Type>(values, result, spans, |total, _| {
+                checked_decimal(total.value())
+            }),
+            Fold::Mean { result, factor } => {
+                totals::<Decimal128Type>(values, result, spans, |total, count| {
+                    mean(total, count, *factor, result)
+                })
+            }
             Fold::Extreme { is_min, result } => extreme(values, *is_min, result, spans),
+            Fold::Spread(name) => spreads(values, name, spans),
             Fold::Percentile { at, is_median } => percentiles(values, *at, *is_median, spans),
         }
     }
@@ -110,6 +136,16 @@ fn has_total(of: &DataType, result: &DataType) -> bool {
         (DataType::Decimal128(_, own), DataType::Decimal128(_, scale)) => own == scale,
         (DataType::Int64 | DataType::UInt64, result) => of == result,
         _ => false,
+    }
+}
+
+/// The power of ten between a decimal and the mean of decimals of its type.
+fn more_digits(of: &DataType, mean: &DataType) -> Option<i128> {
+    match (of, mean) {
+        (DataType::Decimal128(_, own @ 0..), DataType::Decimal128(_, scale)) => {
+            10_i128.checked_pow(u32::try_from(scale.checked_sub(*own)?).ok()?)
+        }
+        _ => None,
     }
 }
 
@@ -181,12 +217,25 @@ fn floats(what: What, values: &ArrayRef, is_growing: bool, spans: &Spans<'_>) ->
     out.array()
 }
 
-/// Totals, which `finish` checks; it gets `None` if one has more than 128 bits.
+/// The mean of decimals, with the digits and the error of DataFusion's.
+fn mean(total: &WideTotal, count: usize, factor: i128, result: &DataType) -> Result<i128> {
+    let &DataType::Decimal128(precision, scale) = result else {
+        return internal_err!("a mean of decimals as {result}");
+    };
+    let fits =
+        |mean: &i128| Decimal128Type::validate_decimal_precision(*mean, precision, scale).is_ok();
+    match total.mean(count, factor).filter(fits) {
+        Some(mean) => Ok(mean),
+        None => exec_err!("Arithmetic Overflow in AvgAccumulator"),
+    }
+}
+
+/// What `finish` makes of the total and the number of the values of each frame that has some.
 fn totals<T: ArrowPrimitiveType>(
     values: &ArrayRef,
     result: &DataType,
     spans: &Spans<'_>,
-    finish: impl Fn(Option<i128>) -> Result<T::Native>,
+    finish: impl Fn(&WideTotal, usize) -> Result<T::Native>,
 ) -> Result<ArrayRef>
 where
     i128: From<T::Native>,
@@ -194,23 +243,19 @@ where
     let values = primitive::<T>(values)?;
     let mut out = PrimitiveBuilder::<T>::with_capacity(spans.rows());
     spans.each(|rows, starts, ends| {
-        let (mut count, mut total) = (0_usize, 0_i128);
+        let (mut count, mut total) = (0_usize, WideTotal::default());
         slide(rows.start, starts, ends, |came, gone| {
             for row in came.filter(|&row| values.is_valid(row)) {
-                let more = total.checked_add(i128::from(values.value(row)));
-                total = match more {
-                    Some(total) => total,
-                    None => return finish(None).map(|_| ()),
-                };
+                total.add(i128::from(values.value(row)));
                 count += 1;
             }
             for row in gone.filter(|&row| values.is_valid(row)) {
-                total = total.wrapping_sub(i128::from(values.value(row)));
+                total.subtract(i128::from(values.value(row)));
                 count -= 1;
             }
             match count {
                 0 => out.append_null(),
-                _ => out.append_value(finish(Some(total))?),
+                _ => out.append_value(finish(&total, count)?),
             }
             Ok(())
         })
@@ -293,6 +338,21 @@ fn extremes<T: ArrowPrimitiveType>(
         })
     })?;
     Ok(Arc::new(out.finish().with_data_type(result.clone())))
+}
+
+fn spreads(values: &ArrayRef, name: &str, spans: &Spans<'_>) -> Result<ArrayRef> {
+    let values = primitive::<Float64Type>(values)?;
+    let mut out = PrimitiveBuilder::<Float64Type>::with_capacity(spans.rows());
+    spans.each(|rows, starts, ends| {
+        let mut frame = MovingSpread::new(name);
+        slide(rows.start, starts, ends, |came, gone| {
+            came.filter(|&row| values.is_valid(row)).for_each(|row| frame.push(values.value(row)));
+            gone.filter(|&row| values.is_valid(row)).for_each(|_| frame.pop());
+            out.append_option(frame.value());
+            Ok(())
+        })
+    })?;
+    Ok(Arc::new(out.finish()))
 }
 
 fn percentiles(values: &ArrayRef, at: f64, is_median: bool, spans: &Spans<'_>) -> Result<ArrayRef> {

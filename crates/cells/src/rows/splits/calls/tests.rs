@@ -59,8 +59,7 @@ fn the_last_partition_may_begin_in_any_batch() {
     };
     let schema = batch(&[]).schema();
     let partition = vec![col("k", &schema).unwrap()];
-    let calls = Calls { calls: Vec::new(), partition, schema };
-    let start = |batches: &[RecordBatch]| calls.start_of_last(batches).unwrap();
+    let start = |batches: &[RecordBatch]| start_of_last(&partition, batches).unwrap();
     assert_eq!(start(&[batch(&[1, 1]), batch(&[1, 1]), batch(&[2, 2])]), (2, 0));
     assert_eq!(start(&[batch(&[1, 1]), batch(&[1, 2])]), (1, 1));
     assert_eq!(start(&[batch(&[1, 2]), batch(&[2, 2]), batch(&[2])]), (0, 1));

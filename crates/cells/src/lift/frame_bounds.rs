@@ -1,0 +1,115 @@
+//! Bounds of frames that DataFusion does not take.
+//!
+//! | written | becomes |
+//! |---|---|
+//! | `ROWS BETWEEN 1 PRECEDING AND 2 PRECEDING`, which has no rows | a frame behind all rows |
+//! | `ORDER BY i RANGE 1.5 PRECEDING` with integers `i` | `ORDER BY i RANGE 1 PRECEDING` |
+
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::logical_expr::{
+    Expr, ExprSchemable, SortExpr, WindowFrame, WindowFrameBound, WindowFrameUnits,
+};
+
+/// More groups of peers than a partition has.
+const BEYOND: u64 = 1 << 40;
+
+/// Distances up to here are exact as floats.
+const EXACT: f64 = 1e15;
+
+/// Replaces the frame of a call. Runs before types are coerced, which refuses fractions beside integers.
+pub(super) fn known(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+    let Expr::WindowFunction(function) = &mut expr else { return Transformed::no(expr) };
+    let params = &mut function.params;
+    let frame = match (params.window_frame.units, params.order_by.as_slice()) {
+        (_, []) => None,
+        (WindowFrameUnits::Range, [key]) => in_integers(&params.window_frame, key, schema),
+        (WindowFrameUnits::Range, _) => None,
+        (WindowFrameUnits::Rows | WindowFrameUnits::Groups, _) => behind(&params.window_frame),
+    };
+    match frame {
+        Some(frame) => {
+            params.window_frame = frame;
+            Transformed::yes(expr)
+        }
+        None => Transformed::no(expr),
+    }
+}
+
+/// A frame without rows, for one that ends before it begins.
+fn behind(frame: &WindowFrame) -> Option<WindowFrame> {
+    use ScalarValue::UInt64;
+    use WindowFrameBound::{Following, Preceding};
+    let is_empty = match (&frame.start_bound, &frame.end_bound) {
+        (Preceding(UInt64(Some(start))), Preceding(UInt64(Some(end)))) => start < end,
+        (Following(UInt64(Some(start))), Following(UInt64(Some(end)))) => start > end,
+        _ => false,
+    };
+    let beyond = || Following(UInt64(Some(BEYOND)));
+    is_empty.then(|| WindowFrame::new_bounds(WindowFrameUnits::Groups, beyond(), beyond()))
+}
+
+/// The same frame with whole distances; `None` if it has some already, or other keys.
+fn in_integers(frame: &WindowFrame, key: &SortExpr, schema: &DFSchema) -> Option<WindowFrame> {
+    let (start, end) = (&frame.start_bound, &frame.end_bound);
+    let (new_start, new_end) = (in_integer(start, true), in_integer(end, false));
+    let is_integer = || key.expr.get_type(schema).is_ok_and(|of| of.is_integer());
+    if (new_start.is_none() && new_end.is_none()) || !is_integer() {
+        return None;
+    }
+    let start = new_start.unwrap_or_else(|| start.clone());
+    let end = new_end.unwrap_or_else(|| end.clone());
+    Some(WindowFrame::new_bounds(WindowFrameUnits::Range, start, end))
+}
+
+/// The bound at the next integer within the frame, if it is a distance in another form.
+fn in_integer(bound: &WindowFrameBound, is_start: bool) -> Option<WindowFrameBound> {
+    use WindowFrameBound::{Following, Preceding};
+    let (Preceding(ScalarValue::Utf8(Some(text))) | Following(ScalarValue::Utf8(Some(text)))) =
+        bound
+    else {
+        return None;
+    };
+    if text.parse::<i128>().is_ok() {
+        return None;
+    }
+    let distance = text.parse::<f64>().ok().filter(|by| (0.0..EXACT).contains(by))?;
+    let is_before = matches!(bound, Preceding(_));
+    let whole = if is_before == is_start { distance.floor() } else { distance.ceil() };
+    let whole = ScalarValue::Utf8(Some(whole.to_string()));
+    Some(if is_before { Preceding(whole) } else { Following(whole) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_of_integers_become_whole() {
+        use WindowFrameBound::{CurrentRow, Following, Preceding};
+        let text = |text: &str| ScalarValue::Utf8(Some(text.to_string()));
+        let whole = |bound, is_start| in_integer(&bound, is_start);
+        assert_eq!(whole(Preceding(text("1.5")), true), Some(Preceding(text("1"))));
+        assert_eq!(whole(Preceding(text("1.5")), false), Some(Preceding(text("2"))));
+        assert_eq!(whole(Following(text("1.5")), true), Some(Following(text("2"))));
+        assert_eq!(whole(Following(text("2e0")), false), Some(Following(text("2"))));
+        assert_eq!(whole(Following(text("2")), false), None);
+        assert_eq!(whole(Preceding(text("-0.5")), true), None);
+        assert_eq!(whole(Preceding(text("1 day")), true), None);
+        assert_eq!(whole(CurrentRow, true), None);
+    }
+
+    #[test]
+    fn frames_that_end_before_they_begin_are_behind_all_rows() {
+        use WindowFrameBound::{Following, Preceding};
+        let rows = |start, end| {
+            behind(&WindowFrame::new_bounds(WindowFrameUnits::Rows, start, end)).is_some()
+        };
+        let by = |rows| ScalarValue::UInt64(Some(rows));
+        assert!(rows(Preceding(by(1)), Preceding(by(2))));
+        assert!(rows(Following(by(2)), Following(by(1))));
+        assert!(!rows(Preceding(by(2)), Preceding(by(2))));
+        assert!(!rows(Preceding(ScalarValue::UInt64(None)), Preceding(by(2))));
+        assert!(!rows(Following(by(1)), Following(ScalarValue::UInt64(None))));
+    }
+}

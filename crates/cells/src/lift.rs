@@ -314,10 +314,7 @@ impl Lift<'_> {
         let (logical, orders) = self.optimized(query, prepared, because, as_tensors, stars)?;
         let logical = join_keys::rewrite(logical).and_then(faster::rewrite);
         let logical = logical.and_then(|plan| self.rows(plan));
-        let logical = match as_tensors {
-            true => logical,
-            false => logical.and_then(using::numbered),
-        };
+        let logical = if as_tensors { logical } else { logical.and_then(using::numbered) };
         Ok((logical.map_err(|e| attempts::told(e, prepared, self.state))?, orders))
     }
 

@@ -271,10 +271,7 @@ fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
     plan.each_of_all(|node| {
         node.each_expr(|expr| {
             found |= expr.is_volatile();
-            Ok(match found {
-                true => TreeNodeRecursion::Stop,
-                false => TreeNodeRecursion::Continue,
-            })
+            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
         })
     })?;
     Ok(found)

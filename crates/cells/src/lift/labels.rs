@@ -249,10 +249,7 @@ pub(crate) fn select(
     let (mut like, mut other) = (0, all - 1);
     while other - like > 1 {
         let middle = like + (other - like) / 2;
-        match is_met(middle)? == first {
-            true => like = middle,
-            false => other = middle,
-        }
+        if is_met(middle)? == first { like = middle } else { other = middle }
     }
     Ok(match first {
         true => Kept::Range { start: 0, len: other },

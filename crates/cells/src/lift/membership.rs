@@ -155,10 +155,7 @@ impl Rules<'_> {
             return Ok(Transformed::no(Expr::InSubquery(list)));
         }
         let equal = self.equal(&list)?;
-        let wanted = match self.has_null(&list)? {
-            true => equal.is_not_false(),
-            false => equal,
-        };
+        let wanted = if self.has_null(&list)? { equal.is_not_false() } else { equal };
         let found = filtered(&list.subquery, wanted)?;
         Ok(Transformed::yes(exists(subquery(&list.subquery, found), true)))
     }

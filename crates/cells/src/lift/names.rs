@@ -268,10 +268,7 @@ impl VisitorMut for Relations<'_> {
                     };
                     kept.push(cte);
                     // A recursive CTE sees itself.
-                    seen.push_back(match with.recursive {
-                        true => self.scope().clone(),
-                        false => before,
-                    });
+                    seen.push_back(if with.recursive { self.scope().clone() } else { before });
                     Cte::Rows(columns)
                 }
             };

@@ -208,10 +208,7 @@ fn integers(texts: &ArrayRef) -> std::result::Result<ArrayRef, usize> {
     let texts = texts.as_string::<i32>();
     let mut values = Vec::with_capacity(texts.len());
     for row in 0..texts.len() {
-        values.push(match texts.is_null(row) {
-            true => 0,
-            false => integer(texts.value(row)).ok_or(row)?,
-        });
+        values.push(if texts.is_null(row) { 0 } else { integer(texts.value(row)).ok_or(row)? });
     }
     Ok(Arc::new(Int64Array::new(values.into(), texts.nulls().cloned())))
 }

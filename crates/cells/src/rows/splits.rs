@@ -402,10 +402,7 @@ fn filtered_by_keys(
         return Ok(None);
     };
     let build = KeysExec::of(join, gathered(build.clone()), applied)?;
-    match build.is::<KeysExec>() {
-        true => over_keys(join, build, probe.clone()).map(Some),
-        false => Ok(None),
-    }
+    if build.is::<KeysExec>() { over_keys(join, build, probe.clone()).map(Some) } else { Ok(None) }
 }
 
 /// The join over the build side that fills its filter.

@@ -71,10 +71,7 @@ pub(super) fn as_texts(
     table: Arc<dyn TableProvider>,
     columns: BTreeSet<String>,
 ) -> Arc<dyn TableProvider> {
-    match columns.is_empty() {
-        true => table,
-        false => Arc::new(WithUuids::new(table, columns)),
-    }
+    if columns.is_empty() { table } else { Arc::new(WithUuids::new(table, columns)) }
 }
 
 /// A table of files some of whose columns are UUIDs.

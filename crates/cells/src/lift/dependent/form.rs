@@ -99,10 +99,7 @@ impl Form<'_> {
             LogicalPlan::Limit(limit) if is_top && self.place == Place::Exists => {
                 let keeps_first = matches!(limit.get_skip_type()?, SkipType::Literal(0))
                     && matches!(limit.get_fetch_type()?, FetchType::Literal(_));
-                match keeps_first {
-                    true => self.pulled(&limit.input, false),
-                    false => Ok(None),
-                }
+                if keeps_first { self.pulled(&limit.input, false) } else { Ok(None) }
             }
             LogicalPlan::Join(join) if join.join_type == JoinType::Inner => {
                 if is_lateral_taken(join, self.numbers)? {

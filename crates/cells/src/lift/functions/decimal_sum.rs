@@ -130,10 +130,7 @@ impl GroupsAccumulator for Groups {
             totals[group] = sum;
             is_over |= over;
         });
-        match is_over {
-            true => Err(too_large()),
-            false => Ok(()),
-        }
+        if is_over { Err(too_large()) } else { Ok(()) }
     }
 
     fn evaluate(&mut self, emit: EmitTo) -> Result<ArrayRef> {

@@ -75,10 +75,7 @@ hashed_by!(Slice, function => function.limit);
 
 /// The positions from 0 that a slice of `count` elements has.
 fn positions(count: i64, first: i64, last: i64, step: i64) -> impl Iterator<Item = i64> {
-    let from_start = |at: i64| match at < 0 {
-        true => at.saturating_add(count) + 1,
-        false => at,
-    };
+    let from_start = |at: i64| if at < 0 { at.saturating_add(count) + 1 } else { at };
     let (first, last) = (from_start(first), from_start(last));
     // Both as distances in the direction of the step.
     let (start, end) = match step < 0 {

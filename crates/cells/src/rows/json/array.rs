@@ -55,10 +55,7 @@ pub(super) async fn is_array(store: &Arc<dyn ObjectStore>, at: &Path, size: u64)
 
 /// The bytes behind a byte order mark.
 pub(super) fn without_mark(start: Bytes) -> Bytes {
-    match start.starts_with(MARK) {
-        true => start.slice(MARK.len()..),
-        false => start,
-    }
+    if start.starts_with(MARK) { start.slice(MARK.len()..) } else { start }
 }
 
 fn is_blank(byte: u8) -> bool {

@@ -215,10 +215,7 @@ impl<'a> Parts<'a> {
     fn part(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Part> {
         if let Some(column) = expr.downcast_ref::<Column>() {
             let of = column.data_type(self.schema)?;
-            let reads = match is_searched(&of) {
-                true => Reads::Column(column.index()),
-                false => Reads::More,
-            };
+            let reads = if is_searched(&of) { Reads::Column(column.index()) } else { Reads::More };
             let (is_text, is_costly, may_fail) = (is_text(&of), false, false);
             return Ok(Part { expr: expr.clone(), reads, is_text, is_costly, may_fail });
         }

@@ -233,10 +233,7 @@ fn through(
     let batches = stream::try_unfold(state, move |(mut rows, mut joined)| async move {
         loop {
             if let Some(batch) = joined.next_completed_batch() {
-                let batch = match batch.num_rows() < batch_rows / 2 {
-                    true => fitted(batch)?,
-                    false => batch,
-                };
+                let batch = if batch.num_rows() < batch_rows / 2 { fitted(batch)? } else { batch };
                 return Ok(Some((batch, (rows, joined))));
             }
             let Some(left) = &mut rows else { return Ok(None) };

@@ -121,10 +121,7 @@ fn rare_max(filter: &Arc<dyn PhysicalExpr>, statistics: &Statistics) -> Option<u
 /// The number of values that lie within the bounds of a column of integers or times.
 fn values_within(column: &ColumnStatistics) -> Option<u64> {
     let (min, max) = (column.min_value.get_value()?, column.max_value.get_value()?);
-    match min.data_type().is_floating() {
-        true => None,
-        false => min.distance_u64(max)?.checked_add(1),
-    }
+    if min.data_type().is_floating() { None } else { min.distance_u64(max)?.checked_add(1) }
 }
 
 fn file_scan(node: &Arc<dyn ExecutionPlan>) -> Option<&FileScanConfig> {

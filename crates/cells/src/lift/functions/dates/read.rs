@@ -136,10 +136,7 @@ fn items(format: &str) -> Result<Vec<Item>> {
             }
         });
     }
-    match items.is_empty() {
-        true => plan_err!("the format of `{STRICT}` is empty"),
-        false => Ok(items),
-    }
+    if items.is_empty() { plan_err!("the format of `{STRICT}` is empty") } else { Ok(items) }
 }
 
 /// What a text has said so far.

@@ -169,10 +169,7 @@ impl Pairs {
 }
 
 pub(super) fn check(numbers: usize) -> Result<()> {
-    match numbers < NONE as usize {
-        true => Ok(()),
-        false => internal_err!("{numbers} groups in one table"),
-    }
+    if numbers < NONE as usize { Ok(()) } else { internal_err!("{numbers} groups in one table") }
 }
 
 /// The numbers of the values of a column.

@@ -146,7 +146,6 @@ pub(crate) enum CellRelation {
     Cube(Arc<Cube>),
     /// A table of rows, and the qualifier of its columns without an alias.
     Rows {
-        /// The table.
         source: Arc<dyn TableSource>,
         name: String,
         /// Alternative names of its columns, and the columns.

@@ -48,17 +48,12 @@ pub(crate) struct CubeVariable {
 pub(crate) enum Cells {
     /// A stored array and the decoding of its raw cells.
     Stored {
-        /// The array.
         source: Arc<SourceRef>,
         /// Masks, packing and time.
         decode: Decode,
     },
     /// A tensor that a tensor block computes.
-    Planned {
-        block: Arc<Lowered>,
-        /// The tensor.
-        node: NodeId,
-    },
+    Planned { block: Arc<Lowered>, node: NodeId },
 }
 
 impl Cube {

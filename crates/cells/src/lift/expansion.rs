@@ -155,12 +155,10 @@ pub(super) fn size_beside(query: &Query, ctes: &mut BTreeMap<String, Size>) -> S
     level.size
 }
 
-/// An open query.
 #[derive(Default)]
 struct OpenQuery {
     /// Its CTEs in the order of visits, reversed; the last is next.
     next: Vec<String>,
-    /// Visited CTEs.
     ctes: BTreeMap<String, Size>,
     size: Size,
     /// Number of enclosing expressions.

@@ -59,7 +59,6 @@ pub(super) fn functions() -> [ScalarUDF; 2] {
     })
 }
 
-/// The type of the bits of a float.
 fn bits(float: &DataType) -> Option<DataType> {
     match float {
         DataType::Float32 => Some(DataType::Int32),

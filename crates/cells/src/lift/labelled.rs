@@ -153,7 +153,6 @@ fn by_labels(query: &Query, plan: &CellPlan, state: &SessionState) -> Result<Col
     Ok((columns, names))
 }
 
-/// The name of an item in the text.
 fn name_of(item: &SelectItem) -> Option<Arc<str>> {
     let name = match item {
         SelectItem::ExprWithAlias { alias, .. } => alias,
@@ -164,7 +163,6 @@ fn name_of(item: &SelectItem) -> Option<Arc<str>> {
     Some(name.value.as_str().into())
 }
 
-/// The source text of an item.
 fn text_of(item: &SelectItem) -> Option<Arc<str>> {
     match item {
         SelectItem::UnnamedExpr(expr) => ast::text(expr).map(Arc::from),

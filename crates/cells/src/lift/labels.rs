@@ -189,7 +189,6 @@ pub(crate) struct Part {
     pub(crate) is_monotone: bool,
 }
 
-/// The conjuncts of a condition.
 pub(crate) fn parts(condition: &Expr, is_position: &dyn Fn(&Expr) -> bool) -> Vec<Part> {
     use Operator::{Eq, Gt, GtEq, Lt, LtEq};
     let is_fixed = |e: &Expr| e.column_refs().is_empty() && !e.is_volatile();

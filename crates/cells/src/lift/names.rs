@@ -80,7 +80,6 @@ pub(crate) struct Prepared {
     pub(crate) calls: Vec<Call>,
     /// Variables that a misspelt name may mean: the tables contain only those along their dimensions.
     pub(crate) variables: BTreeSet<String>,
-    /// The aliases of items.
     pub(crate) aliases: BTreeSet<String>,
 }
 
@@ -161,7 +160,6 @@ enum Cte {
     Waiting(Box<(Query, TableAlias, Scope)>),
 }
 
-/// The CTEs of an open query.
 struct QueryCtes {
     ctes: BTreeMap<String, Cte>,
     /// The same CTEs as written.

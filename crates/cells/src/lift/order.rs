@@ -337,7 +337,6 @@ impl Order<'_> {
         Ok(Keyed { plan, keys, is_sorted: input.is_sorted })
     }
 
-    /// Projects the keys as columns.
     fn as_columns(&mut self, input: Keyed) -> Result<Keyed> {
         if input.keys.iter().all(|key| matches!(&key.expr, Expr::Column(c) if c.name != ROW)) {
             return Ok(input);

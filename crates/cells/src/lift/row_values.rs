@@ -125,7 +125,6 @@ fn rewritten(expr: &Expr) -> Result<Option<Expr>, Error> {
     }))
 }
 
-/// The values of a row.
 fn values(expr: &Expr) -> Option<&[Expr]> {
     match expr {
         Expr::Tuple(values) => Some(values),

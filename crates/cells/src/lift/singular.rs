@@ -142,7 +142,6 @@ fn scalar(of: &Subquery, plan: LogicalPlan) -> Expr {
     Expr::ScalarSubquery(of.with_plan(Arc::new(plan)))
 }
 
-/// The value of HAVING.
 fn condition(subquery: &Subquery, having: &Filter) -> Result<Expr> {
     let items = vec![having.predicate.clone().alias(HAVING)];
     let plan = Projection::try_new(items, Arc::clone(&having.input))?;

@@ -32,7 +32,6 @@ pub struct Sites {
     casts: Vec<CastSite>,
 }
 
-/// A cast.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct CastSite {
     is_of_text: bool,

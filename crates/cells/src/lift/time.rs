@@ -194,7 +194,6 @@ fn is_moment(data_type: &DataType) -> bool {
 /// Converts texts in subtractions with times, dates beside hours, and times of day in comparisons.
 #[derive(Debug)]
 pub(super) struct Since {
-    /// The position of each text.
     pub(super) texts: BTreeMap<String, Position>,
 }
 

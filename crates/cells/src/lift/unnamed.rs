@@ -26,7 +26,6 @@ pub(crate) enum Unnamed {
     },
     /// The positions of labels along their dimension.
     Rank {
-        /// The types of the labels.
         types: Vec<DataType>,
         /// Labels as rows of Arrow's row format, in their order, and the first position of each.
         places: Vec<(Vec<u8>, u64)>,

@@ -62,7 +62,6 @@ pub(super) fn rewrite(
 /// An open query.
 #[derive(Default)]
 struct Level {
-    /// Its rewritten CTEs.
     ctes: Vec<Cte>,
     /// The remaining CTEs, in the order of visits.
     waiting: VecDeque<Cte>,

@@ -37,7 +37,6 @@ pub(super) struct Wide<'p> {
     /// The table, and its name in the query.
     name: &'p str,
     source: &'p Arc<dyn TableSource>,
-    /// The columns.
     projection: Vec<usize>,
     orders: Orders,
     /// The same query of one column; `None` if it has no condition and no limit.

@@ -67,7 +67,6 @@ impl Opener {
         Ok(batches.or_else(move |e| self.clone().with_row(file.clone(), e)).boxed())
     }
 
-    /// The error with its row.
     async fn with_row(self, file: PartitionedFile, error: DataFusionError) -> Result<RecordBatch> {
         if !what_of(&error).is_some_and(is_without_row) {
             return Err(error);

@@ -32,7 +32,6 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The rows of a series.
 #[derive(Debug, Clone)]
 pub(crate) enum SeriesRows {
     /// `start`, `start + step`, …
@@ -41,7 +40,6 @@ pub(crate) enum SeriesRows {
         start: i64,
         /// The difference of neighbours, not 0.
         step: i64,
-        /// Number of rows.
         rows: u64,
     },
     /// Times in microseconds since 1970, by steps of a calendar.
@@ -105,7 +103,6 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// A table of integers.
     pub(crate) fn of_integers(function: &'static str, column: &str, values: SeriesRows) -> Self {
         Series::new(function, column, values, DataType::Int64)
     }
@@ -200,7 +197,6 @@ impl SeriesExec {
         self.properties.output_partitioning().partition_count()
     }
 
-    /// The rows of a split.
     fn rows_of(&self, split: usize) -> Range<u64> {
         let all = match &self.series.values {
             SeriesRows::Strided { rows, .. } => *rows,

@@ -52,7 +52,6 @@ impl SharedTable {
         self.plan.set(plan).map_err(again)
     }
 
-    /// The rows, from the first one.
     fn rows(self: Arc<Self>, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let files = self.files(&context);
         let made = {
@@ -116,7 +115,6 @@ impl fmt::Debug for SharedTable {
     }
 }
 
-/// The table provider of shared rows.
 #[derive(Debug)]
 pub(super) struct SharedProvider(pub(super) Arc<SharedTable>);
 

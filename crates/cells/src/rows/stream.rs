@@ -31,13 +31,11 @@ pub(super) struct Rows {
     pub(super) exploded: Option<Arc<AtomicU64>>,
     /// Maximum rows of the stream.
     pub(super) limit: Option<usize>,
-    /// Maximum rows of a batch.
     pub(super) batch_rows: usize,
     /// A batch is a slice of its chunk and keeps the whole chunk alive. Slices of larger chunks, in bytes, are copied.
     pub(super) held_bytes: usize,
 }
 
-/// The rows of a table.
 pub(super) fn rows(rows: Rows) -> SendableRecordBatchStream {
     let schema = rows.scan.schema.clone();
     let batches = stream::try_unfold(RowStream::new(rows), |mut state| async move {

@@ -31,7 +31,6 @@ use tessera_planner::ir::NodeId;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::region::cells;
 
-/// A tensor plan as a table.
 #[derive(Debug)]
 pub(super) struct TensorTable {
     scan: TensorScan,
@@ -178,7 +177,6 @@ impl TensorExec {
         self.properties.output_partitioning().partition_count()
     }
 
-    /// Begins the pieces of a split.
     fn pieces(&self, split: usize) -> BoxStream<'static, std::result::Result<Piece, BoxError>> {
         if self.splits() == 1 {
             return self.runner.run(&self.scan);

@@ -31,11 +31,9 @@ const FIELDS_MAX: usize = 1 << 16;
 const LOCAL_END_BYTES: usize = 64 << 10;
 const END_BYTES: usize = 512 << 10;
 
-/// The columns of Parquet files.
 #[derive(Debug, Clone)]
 pub(super) struct ParquetColumns {
     pub(super) schema: SchemaRef,
-    /// The columns that are UUIDs.
     pub(super) uuids: BTreeSet<String>,
     /// A number of these files in these versions; `None` if one may change unnoticed.
     pub(super) version: Option<u64>,

@@ -231,7 +231,6 @@ impl Places {
         self.lock().len()
     }
 
-    /// The store of that name.
     pub(crate) fn get(&self, name: &ObjectStoreUrl) -> Option<Arc<Placed>> {
         self.lock().get(name.as_str()).cloned()
     }

@@ -20,7 +20,6 @@ use parquet::file::metadata::ParquetMetaData;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Bytes of a UUID.
 const UUID: DataType = DataType::FixedSizeBinary(16);
 
 /// The columns that are UUIDs in all files that have them.

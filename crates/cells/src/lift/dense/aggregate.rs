@@ -47,7 +47,6 @@ impl Fate {
     }
 }
 
-/// The groups of a reduction.
 pub(super) fn groups(factors: &Factors) -> Groups {
     Groups { codes: factors.codes.clone().into(), count: factors.first.len() as u32 }
 }
@@ -58,11 +57,9 @@ struct Grouping {
     fates: Vec<Fate>,
     /// The labels of the groups.
     keys: Vec<Column>,
-    /// The order of the axes.
     order: Vec<usize>,
 }
 
-/// A reduction of a relation.
 pub(super) struct Reduction<'a> {
     pub(super) lower: Lower<'a>,
     /// Lengths before the reduction.
@@ -229,7 +226,6 @@ impl Dense<'_> {
     }
 }
 
-/// The group keys of one axis.
 #[derive(Default)]
 struct GroupKeys {
     /// True if every position is a group, whatever the other keys are: each position is unique.

@@ -44,7 +44,6 @@ impl<'a> Binder<'a> {
         Binder { outer, number: numbers.next(), known: Vec::new() }
     }
 
-    /// The names of the columns.
     pub(super) fn names(&self) -> Vec<String> {
         self.known.iter().map(|outside| outside.name.clone()).collect()
     }

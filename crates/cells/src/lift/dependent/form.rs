@@ -18,13 +18,11 @@ use super::{is_lateral_taken, taken};
 /// Where a subquery stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It is a value.
     Value,
     /// Behind EXISTS.
     Exists,
     /// Behind IN, ANY or ALL.
     Member,
-    /// In FROM.
     Lateral,
 }
 

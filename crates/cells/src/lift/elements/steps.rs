@@ -58,7 +58,6 @@ struct Call {
     filter: Option<Arc<dyn PhysicalExpr>>,
 }
 
-/// Rows of an operator.
 pub(super) struct Rows {
     pub(super) columns: Vec<ArrayRef>,
     /// The number of the row outside that each belongs to.

@@ -268,7 +268,6 @@ fn rows_of_sides(message: &str) -> Option<Words> {
     Some(("type_error", message, "convert one side to the type of the other one: `x::text`"))
 }
 
-/// Conditions.
 fn condition(message: &str) -> Option<Words> {
     if message.starts_with("Aggregate functions are not allowed in the WHERE clause") {
         let message =

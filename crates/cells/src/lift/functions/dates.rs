@@ -57,7 +57,6 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// The functions.
 pub(super) fn functions() -> Vec<ScalarUDF> {
     let kinds = [
         Kind::LastDay,
@@ -100,7 +99,6 @@ fn calendar_of(function: &str, field: &Field) -> Result<Calendar> {
     }
 }
 
-/// The zone of a time.
 fn zone_of(of: &DataType) -> Result<Option<Tz>> {
     match of {
         DataType::Timestamp(_, Some(zone)) => Ok(Some(Tz::from_str(zone)?)),
@@ -159,7 +157,6 @@ enum Kind {
     Epoch(Scale),
 }
 
-/// A function of one time.
 #[derive(Debug, PartialEq, Eq)]
 struct OfTime {
     kind: Kind,

@@ -94,7 +94,6 @@ impl Accumulator for Total {
     }
 }
 
-/// The sums of groups.
 #[derive(Debug)]
 pub(super) struct Groups {
     totals: Vec<i128>,

@@ -26,7 +26,6 @@ const PART_BYTES: usize = 128;
 /// The most rows of an array that is made of smaller ones.
 const PART_ROWS_MAX: usize = 8192;
 
-/// The aggregate.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Discrete {
     signature: Signature,
@@ -145,7 +144,6 @@ impl AggregateUDFImpl for Discrete {
 struct Sorted {
     of: DataType,
     parts: Vec<ArrayRef>,
-    /// Bytes of the parts.
     bytes: usize,
     part: f64,
     is_descending: bool,

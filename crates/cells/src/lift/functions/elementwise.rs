@@ -55,7 +55,6 @@ static PROGRAMS: Mutex<Programs> = Mutex::new(BTreeMap::new());
 /// Upper bound on the programs that are retained: some kilobytes each.
 const PROGRAMS_MAX: usize = 256;
 
-/// Names of the functions.
 fn names() -> &'static BTreeSet<&'static str> {
     static NAMES: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
         let sql = all_default_functions();

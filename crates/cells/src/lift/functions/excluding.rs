@@ -267,7 +267,6 @@ struct Evaluator {
     call: FramedCall,
     what: What,
     partition: Option<Partition>,
-    /// The next row.
     next: usize,
 }
 

@@ -18,7 +18,6 @@ use crate::lift::error::spoken;
 
 const NAME: &str = "regexp_extract";
 
-/// The function.
 pub(super) fn function() -> ScalarUDF {
     let documentation = super::documented(
         "regexp_extract(s, pattern[, group[, options]])",
@@ -106,7 +105,6 @@ impl ScalarUDFImpl for Extract {
     }
 }
 
-/// A compiled pattern.
 struct Pattern<'a> {
     text: &'a str,
     flags: &'a str,

@@ -12,7 +12,6 @@ use datafusion::logical_expr::{
 
 use crate::lift::error::spoken;
 
-/// The functions.
 pub(super) fn functions() -> [ScalarUDF; 2] {
     [Kind::Md5, Kind::Sha256].map(|kind| Hashed::new(kind).into())
 }

@@ -26,7 +26,6 @@ const NAME: &str = "mode";
 /// About the bytes of an entry without its key.
 const ENTRY_BYTES: usize = 64;
 
-/// The aggregate.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Mode {
     signature: Signature,
@@ -132,7 +131,6 @@ struct Frame {
     rows: RowConverter,
     /// By values as rows of Arrow's row format, in their order.
     counts: BTreeMap<Box<[u8]>, u64>,
-    /// Bytes of the entries.
     bytes: usize,
     is_descending: bool,
 }

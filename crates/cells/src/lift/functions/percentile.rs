@@ -135,7 +135,6 @@ fn exact(args: &AccumulatorArgs) -> Result<Option<Exact<f64>>> {
     Ok(percentile(args)?.map(|at| Exact::new(at, args.return_type().clone())))
 }
 
-/// The accumulator for times.
 fn of_times(args: &AccumulatorArgs, is_median: bool) -> Result<Box<dyn Accumulator>> {
     let at = if is_median { Some(0.5) } else { percentile(args)? };
     let Some(at) = at.filter(|at| (0.0..=1.0).contains(at)) else {
@@ -287,7 +286,6 @@ impl<V: Value> Exact<V> {
     }
 }
 
-/// The values of a column.
 fn values_of<V: Value>(values: &ArrayRef) -> Result<PrimitiveArray<V::Arrow>> {
     Ok(cast(values, &V::Arrow::DATA_TYPE)?.as_primitive::<V::Arrow>().clone())
 }

@@ -58,7 +58,6 @@ struct Chosen {
 
 hashed_by!(Chosen, function => function.name);
 
-/// The type of the elements of a list.
 fn element(of: &DataType) -> Option<&DataType> {
     match of {
         DataType::List(of) | DataType::LargeList(of) | DataType::FixedSizeList(of, _) => {

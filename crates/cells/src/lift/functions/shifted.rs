@@ -70,7 +70,6 @@ impl WindowUDFImpl for Shifted {
     }
 }
 
-/// An evaluator of whole partitions.
 #[derive(Debug)]
 struct Whole(Box<dyn PartitionEvaluator>);
 

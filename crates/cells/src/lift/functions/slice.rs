@@ -43,7 +43,6 @@ pub(super) fn functions(state: &SessionState, limit: u64) -> Vec<ScalarUDF> {
     std::iter::once(slice).chain(element).collect()
 }
 
-/// True for texts.
 pub(super) fn is_text(of: &DataType) -> bool {
     match of {
         DataType::Dictionary(_, values) => values.is_string(),

@@ -63,7 +63,6 @@ impl Partial for f64 {
 /// Computes the result from the number of values and their aggregate.
 type Finish<P> = Box<dyn Fn(usize, P) -> Option<f64> + Send + Sync>;
 
-/// An aggregate of a frame.
 pub(super) struct Frame<P: Partial> {
     finish: Finish<P>,
     /// Pushed values, and the aggregate of all of them.
@@ -105,7 +104,6 @@ impl<P: Partial> Frame<P> {
     }
 }
 
-/// The sum of a moving frame of floats.
 pub(crate) struct MovingSum(Frame<f64>);
 
 impl MovingSum {
@@ -177,7 +175,6 @@ impl<P: Partial> Accumulator for Frame<P> {
     }
 }
 
-/// The sum of a frame.
 pub(super) fn sum() -> Box<dyn Accumulator> {
     Box::new(Frame::new(|count, sum: f64| (count > 0).then_some(sum)))
 }

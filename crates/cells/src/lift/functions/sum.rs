@@ -137,7 +137,6 @@ impl Total {
         Self { total: 0, count: 0, result }
     }
 
-    /// Adds or subtracts values.
     fn add(&mut self, values: &[ArrayRef], sign: i128) -> Result<()> {
         let Some(values) = values.first() else { return internal_err!("sum of nothing") };
         let sum: i128 = match values.data_type() {

@@ -17,7 +17,6 @@ use crate::lift::labels::canonical;
 use crate::lift::names::{ARG_MAX, ARG_MIN};
 use crate::lift::nested::ORDER;
 
-/// The aggregate.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct ValueAt {
     is_max: bool,

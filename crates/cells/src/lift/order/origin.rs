@@ -107,7 +107,6 @@ fn of_scan(
     Some((*axis, values.into()))
 }
 
-/// Number of tables in a plan.
 fn tables(plan: &LogicalPlan) -> usize {
     match plan {
         LogicalPlan::TableScan(_) => 1,

@@ -107,7 +107,6 @@ impl KeyColumn {
         (labels, rank)
     }
 
-    /// Labels as a coordinate.
     pub(super) fn coord(&self, labels: &[&Label]) -> CoordValues {
         let ints = || {
             let int = |l: &Label| match l {

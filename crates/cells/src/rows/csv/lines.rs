@@ -15,7 +15,6 @@ use std::future::ready;
 /// Between two bytes, as the crate `csv-core` reads them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
-    /// A row begins.
     Row,
     /// A field begins, which is not the first one.
     Field,

@@ -27,7 +27,6 @@ impl Nulls {
         }
     }
 
-    /// The texts of the option.
     pub(crate) fn texts(&self) -> &[String] {
         &self.texts
     }

@@ -17,7 +17,6 @@ pub(crate) enum State {
     Start,
     /// In a field, outside quotes.
     Outside,
-    /// Within quotes.
     Within,
     /// Behind a quote within quotes, which ends them unless another quote follows.
     Quote,
@@ -109,7 +108,6 @@ impl Marks {
         }
     }
 
-    /// The state behind `bytes`.
     pub(crate) fn behind(self, state: State, bytes: &[u8]) -> State {
         match self.walk(state, bytes, |_| ControlFlow::<State>::Continue(())) {
             ControlFlow::Break(state) | ControlFlow::Continue(state) => state,

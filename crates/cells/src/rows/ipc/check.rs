@@ -67,9 +67,7 @@ pub(super) fn told(bytes: &[u8]) -> &[u8] {
     bytes.get(prefix..).unwrap_or_default()
 }
 
-/// A message with a batch.
 pub(super) struct Batch {
-    /// The id of a dictionary.
     pub(super) dictionary: Option<i64>,
     /// True if it continues the dictionary.
     pub(super) is_delta: bool,

@@ -167,7 +167,6 @@ fn of_call(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reads {
     Nothing,
-    /// The values of one column.
     Column(usize),
     /// Several columns, or more than their values.
     More,
@@ -183,7 +182,6 @@ impl Reads {
     }
 }
 
-/// A part of an expression.
 struct Part {
     /// The part; if it reads more than one column, with parts of it changed.
     expr: Arc<dyn PhysicalExpr>,

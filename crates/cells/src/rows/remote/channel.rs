@@ -115,7 +115,6 @@ impl TaskChannel {
         Ok(template)
     }
 
-    /// Starts a task.
     fn rows(&self, part: Arc<Part>, task: usize, context: Arc<TaskContext>) -> Result<TaskRows> {
         let request = Request {
             tasks: part.tasks as u32,

@@ -34,13 +34,11 @@ use tessera_exec::rows::{
 /// Bytes before those of a piece.
 const HEAD: usize = 8;
 
-/// Bytes of a piece.
 const PIECE_BYTES: usize = 4 << 20;
 
 /// What a task needs beside its plan.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Request {
-    /// Tasks of the stage.
     pub(super) tasks: u32,
     /// Rows of a batch: the worker has to cut batches as the server would.
     pub(super) batch_rows: u32,
@@ -48,7 +46,6 @@ pub(super) struct Request {
     pub(super) engine: String,
 }
 
-/// An answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Answer {
     /// A piece of a batch, for a [`BatchReader`].
@@ -136,7 +133,6 @@ pub(super) struct BatchWriter {
 }
 
 impl BatchWriter {
-    /// The messages of one batch.
     pub(super) fn messages(&mut self, batch: &RecordBatch) -> Result<Vec<Bytes>> {
         let schema = batch.schema();
         let known = self.stream.take().filter(|(known, _)| *known == schema);

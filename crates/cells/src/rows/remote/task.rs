@@ -64,7 +64,6 @@ impl TaskExec {
     }
 }
 
-/// The properties of one partition of a template.
 fn one_of(template: &Arc<dyn ExecutionPlan>) -> Arc<PlanProperties> {
     Arc::new(PlanProperties::new(
         EquivalenceProperties::new(template.schema()),

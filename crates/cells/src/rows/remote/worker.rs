@@ -296,7 +296,6 @@ impl RowsTasks {
         });
     }
 
-    /// Decodes the plan of a stage.
     fn decoded(&self, stage: &Stage, plan: &Bytes, request: &Request) -> Result<Ready, Error> {
         let rows = self.runtime.state();
         let state = rows.get()?;

@@ -79,7 +79,6 @@ fn size(expr: &Arc<dyn PhysicalExpr>, of_column: &dyn Fn(usize) -> Size) -> Size
 struct GrownExec {
     /// A projection.
     input: Arc<dyn ExecutionPlan>,
-    /// The sizes of its items.
     items: Arc<[Size]>,
 }
 

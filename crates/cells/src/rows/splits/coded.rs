@@ -84,7 +84,6 @@ pub(in crate::rows) fn with_coded_sets(
     .map(|t| t.data)
 }
 
-/// The types of the keys.
 fn types(partial: &AggregateExec) -> Result<Vec<DataType>> {
     let schema = partial.input().schema();
     keys(partial).iter().map(|key| key.data_type(&schema)).collect()

@@ -193,7 +193,6 @@ pub(super) fn bounds_of(
     }
 }
 
-/// Begins the partitions of a plan.
 pub(super) fn partitions_of(
     plan: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,

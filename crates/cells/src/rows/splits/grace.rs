@@ -155,7 +155,6 @@ impl GraceJoinExec {
         GraceJoinExec { join, how, others, build: OnceLock::new() }
     }
 
-    /// The join.
     pub(super) fn join(&self) -> &HashJoinExec {
         &self.join
     }

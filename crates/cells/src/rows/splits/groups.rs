@@ -356,7 +356,6 @@ pub(super) fn keys(aggregate: &AggregateExec) -> Vec<Arc<dyn PhysicalExpr>> {
     aggregate.group_expr().expr().iter().map(|(key, _)| key.clone()).collect()
 }
 
-/// Evaluates the keys of a batch.
 pub(super) fn evaluated(
     keys: &[Arc<dyn PhysicalExpr>],
     rows: &RecordBatch,

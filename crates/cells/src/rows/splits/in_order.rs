@@ -39,7 +39,6 @@ pub(super) struct Bounds {
     pub(super) memory: MemoryReservation,
 }
 
-/// Begins a part.
 pub(super) type Begin<T> = Box<dyn Fn(usize) -> BoxStream<'static, Result<T>> + Send + Sync>;
 
 /// Begins parts that share a state, with a new one.
@@ -129,7 +128,6 @@ struct InOrder<T> {
     _memory: MemoryReservation,
 }
 
-/// A part that was started.
 struct StartedPart<T> {
     items: mpsc::UnboundedReceiver<Sized<T>>,
     held: Arc<WaitingBytes>,

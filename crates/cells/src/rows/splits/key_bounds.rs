@@ -19,7 +19,6 @@ pub(super) enum KeyBounds {
     Bytes(ByteBounds),
 }
 
-/// Bounds of keys that are bytes.
 pub(super) struct ByteBounds {
     /// What all bounds begin with.
     prefix: Vec<u8>,

@@ -173,7 +173,6 @@ impl ArrivingPart {
 enum Work {
     /// Their groups. The aggregate has the splits as its input.
     Groups(Box<AggregateExec>),
-    /// The rows, sorted.
     Sort(SortOfSplits),
 }
 
@@ -200,7 +199,6 @@ fn of_parts(known: &EquivalenceProperties, parts: usize) -> Arc<PlanProperties> 
 }
 
 impl PartsExec {
-    /// The groups of parts.
     pub(in crate::rows) fn new(aggregate: AggregateExec, parts: usize) -> Self {
         let properties = of_parts(aggregate.properties().equivalence_properties(), parts);
         let work = Work::Groups(Box::new(aggregate));
@@ -241,7 +239,6 @@ impl PartsExec {
         }
     }
 
-    /// The parts.
     pub(in crate::rows) fn parts(&self) -> usize {
         self.parts
     }
@@ -258,7 +255,6 @@ impl PartsExec {
         self.input().output_partitioning().partition_count()
     }
 
-    /// The columns of the splits.
     pub(in crate::rows) fn columns(&self) -> usize {
         self.input().schema().fields().len()
     }
@@ -327,7 +323,6 @@ impl PartsExec {
         Ok(Arc::new(lists.finish()?))
     }
 
-    /// The groups of a part.
     fn groups(
         &self,
         aggregate: &AggregateExec,
@@ -356,7 +351,6 @@ impl PartsExec {
         Ok(stream::once(begun).try_flatten().boxed())
     }
 
-    /// The sorted rows of a part.
     fn sorted_rows(
         &self,
         sort: SortOfSplits,

@@ -46,7 +46,6 @@ use futures::{StreamExt, TryStreamExt};
 use std::fmt;
 use std::sync::Arc;
 
-/// Rows of a part of the result.
 const PART_ROWS: usize = 1 << 16;
 
 /// Keys of each run from which the bounds are chosen.
@@ -243,7 +242,6 @@ pub(super) async fn sorted_beside(
     Ok(sort.sorted().await?.evenly(before, held, &context))
 }
 
-/// Sorted rows.
 pub(super) enum Sorted {
     /// In memory, in parts.
     Parts(Arc<Merge>),
@@ -315,7 +313,6 @@ impl SortedRun {
     }
 }
 
-/// Sorted runs in memory.
 struct SortedRuns {
     batches: Vec<RecordBatch>,
     runs: Vec<Run>,

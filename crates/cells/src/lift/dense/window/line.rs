@@ -29,7 +29,6 @@ pub(super) struct Line {
     pub(super) segments: Vec<Vec<u64>>,
 }
 
-/// The position of a row in its segment.
 #[derive(Clone, Copy)]
 pub(super) struct RowPosition {
     segment: usize,

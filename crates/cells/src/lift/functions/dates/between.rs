@@ -31,7 +31,6 @@ enum Kind {
     Age,
 }
 
-/// A part of a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Months(i64),

@@ -77,7 +77,6 @@ impl Digits {
     }
 }
 
-/// The items of a format.
 fn items(format: &str) -> Result<Vec<Item>> {
     let mut items = Vec::new();
     let mut chars = format.chars();

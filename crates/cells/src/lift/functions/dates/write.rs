@@ -108,7 +108,6 @@ fn item(letter: char) -> Option<Item> {
     })
 }
 
-/// The items of a format.
 fn items(format: &str) -> Result<Vec<Item>> {
     let length = format.chars().count();
     if !(1..=FORMAT_MAX).contains(&length) {

@@ -27,7 +27,6 @@ pub(super) fn kept_as(of: &DataType) -> DataType {
     }
 }
 
-/// The values as they are kept.
 fn kept(values: &ArrayRef) -> Result<ArrayRef> {
     let to = kept_as(values.data_type());
     if to == *values.data_type() { Ok(equal_bits(values)) } else { Ok(cast(values, &to)?) }

@@ -3,7 +3,6 @@
 use super::*;
 use crate::rows::splits::tests::{SORTED, are_even};
 
-/// The batches of a statement.
 async fn batches(
     server: &Arc<RowsRuntime>,
     sql: &str,

@@ -109,7 +109,6 @@ impl Numbers {
     }
 }
 
-/// Pairs of numbers.
 #[derive(Default)]
 struct Pairs {
     /// By both numbers, the second one in the lower bits, as long as they are few.

@@ -39,7 +39,6 @@ struct Finest {
     new: Vec<Vec<u32>>,
 }
 
-/// A set of keys.
 struct Set {
     /// True for each key that is NULL in this set.
     nulls: Vec<bool>,

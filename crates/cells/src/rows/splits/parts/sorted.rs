@@ -70,7 +70,6 @@ pub(in crate::rows) struct Sample {
 /// The columns of samples that are sent.
 pub(in crate::rows) const SAMPLE_COLUMNS: usize = 3;
 
-/// The bounds between parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::rows) struct PartBounds(Vec<Bound>);
 

@@ -166,9 +166,6 @@ pub(crate) enum CellRelation {
 pub(crate) trait CellTables {
     /// Resolves a relation. A subquery (or the query of a CTE) is either a tensor block, which yields
     /// a cube, or cells, which are [`CellRelation::Sql`]. `scope` has the CTEs that the relation sees.
-    ///
-    /// # Errors
-    /// The binder's, for unknown names.
     fn relation(&self, relation: &Relation<'_>, scope: &Scope) -> Result<CellRelation, Error>;
 
     /// The value of `now()`: microseconds since 1970.

@@ -101,9 +101,6 @@ impl CubeVariable {
     }
 
     /// Adds its decoded cells to a graph as a node of its shape.
-    ///
-    /// # Errors
-    /// The errors of the planner's constructors, for a source that cannot be addressed.
     pub(crate) fn build(&self, b: &mut Builder) -> Result<NodeId, Error> {
         match &self.cells {
             Cells::Stored { source, decode } => {

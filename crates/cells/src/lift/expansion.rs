@@ -33,9 +33,6 @@ const WALKED_MAX: u64 = 5_000_000;
 pub(super) const PARTS_MAX: u64 = 20_000;
 
 /// Rejects a prepared query with too many relations, or with too deeply nested subqueries.
-///
-/// # Errors
-/// [`Error::TooComplex`].
 pub(super) fn check(query: &Query) -> Result<(), Error> {
     let total = Count::of(query);
     let (what, limit) = if total.relations > RELATIONS_MAX {
@@ -55,9 +52,6 @@ pub(super) fn check(query: &Query) -> Result<(), Error> {
 }
 
 /// Rejects a plan with an expression that becomes too large.
-///
-/// # Errors
-/// [`Error::TooComplex`].
 pub(super) fn check_expressions(plan: &LogicalPlan) -> Result<(), Error> {
     parts_of_columns(plan).map(drop)
 }

@@ -97,9 +97,6 @@ const PLACES_MIN: u64 = 1 << 30;
 /// before planning, so DataFusion does not convert them to lower case.
 ///
 /// For dimensions without labels, planning materializes positions of at most a quarter of `memory` bytes.
-///
-/// # Errors
-/// `internal` if DataFusion rejects a registered function.
 pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Error> {
     let config = SessionConfig::new().with_target_partitions(1);
     let mut config = super::along::bounded(config, memory);

@@ -60,9 +60,6 @@ pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
 }
 
 /// Guards the expressions of an optimised plan.
-///
-/// # Errors
-/// DataFusion's, if an expression has no type.
 pub(crate) fn settled(plan: LogicalPlan) -> Result<LogicalPlan> {
     of_plan(plan, true)
 }

@@ -39,9 +39,6 @@ use tessera_frontend::scope;
 /// Dimensions are the items `[dim]`; without any, the items that are keys of GROUP BY; without these, the columns that
 /// are labels, one for each dimension of a tensor. A block of one item and no keys yields its rows as one unnamed
 /// dimension.
-///
-/// # Errors
-/// The errors of [`Planner::plan`]; `ambiguous_dims` if several columns could be the dimensions.
 pub(crate) fn labelled(
     query: &Query,
     text: u64,

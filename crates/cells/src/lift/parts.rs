@@ -28,9 +28,6 @@ impl Parts {
     }
 
     /// Rejects what is larger or deeper than a written expression may be; `at` is where it stands.
-    ///
-    /// # Errors
-    /// `too_complex`, `nesting_too_deep`.
     pub(super) fn check(self, at: &Expr) -> Result<(), Error> {
         let position = Position::of(at);
         if self.count > PARTS_MAX {
@@ -60,9 +57,6 @@ pub(super) struct Written(u64);
 
 impl Written {
     /// Adds an expression of that size; `at` is where it stands.
-    ///
-    /// # Errors
-    /// `too_complex`, `nesting_too_deep`.
     pub(super) fn add(&mut self, size: Parts, at: &Expr) -> Result<(), Error> {
         size.check(at)?;
         self.0 = self.0.saturating_add(size.count);

@@ -100,9 +100,6 @@ fn narrow(query: &Query, column: &str) -> Option<Option<Query>> {
 
 impl Lift<'_> {
     /// The plan of all columns, and its orders; `None` if it has another form.
-    ///
-    /// # Errors
-    /// Those of the scan of the rows.
     pub(super) fn all_of(
         &mut self,
         wide: Wide<'_>,

@@ -151,9 +151,6 @@ impl FileFormat for Guarded {
 }
 
 /// Wraps the plan's scans of files and charges their memory to the budget. `places` have the options of their tables.
-///
-/// # Errors
-/// DataFusion's.
 pub(super) fn guarded(
     plan: Arc<dyn ExecutionPlan>,
     places: Option<&Places>,

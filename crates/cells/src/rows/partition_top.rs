@@ -60,9 +60,6 @@ const FIRST_KEYS: usize = 4;
 const TRIAL: usize = 1 << 19;
 
 /// Inserts the operators into a plan.
-///
-/// # Errors
-/// DataFusion's.
 pub(super) fn with_tops(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     plan.map_down(|node| {
         Ok(match node.downcast_ref::<FilterExec>().and_then(filtered) {

@@ -261,9 +261,6 @@ impl Spreading {
     }
 
     /// The plan with nodes in the places of the parts that workers compute. `state` is that of the statement.
-    ///
-    /// # Errors
-    /// DataFusion's.
     pub(super) fn with_stages(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -406,9 +403,6 @@ impl Spreading {
 
     /// Prepares the plans of the statement for their run. Returns them in their order, and the configuration with which
     /// they run. Parts that run here after all use a part of `memory` each.
-    ///
-    /// # Errors
-    /// DataFusion's.
     pub(super) async fn distributed(
         &self,
         plans: Vec<Arc<dyn ExecutionPlan>>,

@@ -62,9 +62,6 @@ pub(super) struct Reading {
 }
 
 /// The reader of the file format, and the options of its storage.
-///
-/// # Errors
-/// `unknown_option`, `bad_option`.
 pub(super) fn reader(
     format: TableFormat,
     url: &str,

@@ -86,9 +86,6 @@ impl KnownColumns {
 impl RowsState {
     /// Checks Parquet files, unless these versions of them are known, and returns their columns. `root` is the prefix of
     /// their URLs.
-    ///
-    /// # Errors
-    /// Those of the storage and of DataFusion.
     pub(super) async fn parquet_columns(
         &self,
         state: &SessionState,

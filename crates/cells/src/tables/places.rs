@@ -35,9 +35,6 @@ pub(super) struct Place {
 }
 
 /// Finds the files, and registers their store.
-///
-/// # Errors
-/// Those of the storage.
 pub(super) async fn place(
     format: TableFormat,
     url: &str,

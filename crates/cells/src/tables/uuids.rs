@@ -23,9 +23,6 @@ use std::sync::Arc;
 const UUID: DataType = DataType::FixedSizeBinary(16);
 
 /// The columns that are UUIDs in all files that have them.
-///
-/// # Errors
-/// Those of the storage and of DataFusion.
 pub(super) async fn of_files(
     schema: &Schema,
     state: &dyn Session,

@@ -41,9 +41,6 @@ pub(super) fn expand(select: &mut Select, written: &mut Written) -> Result<(), E
 }
 
 /// Writes out the windows of a block in the ORDER BY of its query.
-///
-/// # Errors
-/// Those of [`expand`].
 pub(super) fn expand_keys(
     order: &mut OrderBy,
     select: &Select,

@@ -233,9 +233,6 @@ fn parts(expr: &Expr) -> Option<&[Ident]> {
 }
 
 /// Refuses a key of ORDER BY with a name that `differing` items have.
-///
-/// # Errors
-/// `ambiguous_name`.
 pub(super) fn check_order(order: &OrderBy, differing: &BTreeSet<String>) -> Result<(), Error> {
     let OrderByKind::Expressions(keys) = &order.kind else { return Ok(()) };
     let ambiguous = |expr: &Expr| match expr {

@@ -130,8 +130,6 @@ impl CsvLines {
         is_blank
     }
 
-    /// # Errors
-    /// The file ends within quotes.
     pub(crate) fn end(&self) -> std::result::Result<(), ArrowError> {
         match self.at {
             At::Within | At::Escaped => Err(not_closed(self.opened)),

@@ -42,9 +42,6 @@ pub(super) async fn objects(
 }
 
 /// True for a file of `size` bytes that is an array.
-///
-/// # Errors
-/// Those of the store.
 pub(super) async fn is_array(store: &Arc<dyn ObjectStore>, at: &Path, size: u64) -> Result<bool> {
     if size == 0 {
         return Ok(false);

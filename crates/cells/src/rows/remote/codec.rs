@@ -165,9 +165,6 @@ pub(super) fn broken(what: &str) -> DataFusionError {
 
 impl Opening {
     /// The name of the store of that recipe, which from now on has these versions of files.
-    ///
-    /// # Errors
-    /// Those of the storage.
     pub(super) fn url(
         &self,
         recipe: &[u8],

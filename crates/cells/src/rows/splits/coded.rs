@@ -63,9 +63,6 @@ impl CodedExec {
 }
 
 /// The plan, whose partial aggregates of several sets of keys find their groups by numbers.
-///
-/// # Errors
-/// DataFusion's.
 pub(in crate::rows) fn with_coded_sets(
     plan: Arc<dyn ExecutionPlan>,
 ) -> Result<Arc<dyn ExecutionPlan>> {

@@ -17,9 +17,6 @@ use futures::StreamExt;
 use std::sync::Arc;
 
 /// The plan, whose sorts yield batches that end at the same rows in each run, if bits depend on that.
-///
-/// # Errors
-/// DataFusion's.
 pub(in crate::rows) fn with_exact_sorts(
     plan: Arc<dyn ExecutionPlan>,
     rules: JoinRules,

@@ -85,9 +85,6 @@ impl JoinRules {
         JoinRules { may_spill: true, is_exact: true };
 
     /// Plans of one statement.
-    ///
-    /// # Errors
-    /// DataFusion's.
     pub(in crate::rows) fn of(plans: &[Arc<dyn ExecutionPlan>]) -> Result<Self> {
         for plan in plans {
             if plan.any(|node| Ok(adds_by_batches(node)))? {
@@ -112,9 +109,6 @@ fn adds_by_batches(node: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// The plan, whose joins go to files where memory is short. Joins of NOT IN with missing keys remain as they are.
-///
-/// # Errors
-/// DataFusion's.
 pub(in crate::rows) fn with_grace_joins(
     plan: Arc<dyn ExecutionPlan>,
     rules: JoinRules,

@@ -59,9 +59,6 @@ pub(super) fn in_order<T: Send + 'static>(
 }
 
 /// As [`in_order`], for parts that share a state. Where memory does not suffice, all of them run again.
-///
-/// # Errors
-/// Those of `anew`.
 pub(super) fn in_order_sharing<T: Send + 'static>(
     parts: usize,
     anew: Anew<T>,

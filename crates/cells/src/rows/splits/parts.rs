@@ -285,9 +285,6 @@ impl PartsExec {
     }
 
     /// The bounds of the parts, by the samples of all splits.
-    ///
-    /// # Errors
-    /// Parts without bounds.
     pub(in crate::rows) fn bounds(&self, samples: Vec<Sample>) -> Result<PartBounds> {
         match &self.work {
             Work::Groups(_) => internal_err!("parts of groups have no bounds"),
@@ -438,9 +435,6 @@ impl ExecutionPlan for PartsExec {
 }
 
 /// The aggregate over another input with the same columns.
-///
-/// # Errors
-/// DataFusion's.
 pub(in crate::rows) fn aggregate_over(
     aggregate: &AggregateExec,
     input: Arc<dyn ExecutionPlan>,

@@ -226,9 +226,6 @@ struct Sort {
 
 /// The sorted rows of a task, which runs beside others: at most so many bytes in memory. In the result they are behind
 /// `before` others.
-///
-/// # Errors
-/// Those of the input; memory; files.
 pub(super) async fn sorted_beside(
     input: Arc<dyn ExecutionPlan>,
     order: LexOrdering,

@@ -109,9 +109,6 @@ impl Sampled {
 }
 
 /// The samples of [`Sampled::batch`].
-///
-/// # Errors
-/// A batch of something else.
 pub(in crate::rows) fn samples_of(batch: &RecordBatch) -> Result<Vec<Sample>> {
     let types: Vec<&DataType> = batch.columns().iter().map(|column| column.data_type()).collect();
     let [DataType::Binary, DataType::UInt32, DataType::UInt64] = types[..] else {

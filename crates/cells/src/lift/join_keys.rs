@@ -74,11 +74,7 @@ struct JoinKey {
 }
 
 impl ScalarUDFImpl for JoinKey {
-    scalar!(signature);
-
-    fn name(&self) -> &str {
-        self.name
-    }
+    scalar!(name, signature);
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match types.first().and_then(bits) {

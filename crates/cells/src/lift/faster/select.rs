@@ -112,11 +112,7 @@ struct Select {
 }
 
 impl ScalarUDFImpl for Select {
-    scalar!(signature);
-
-    fn name(&self) -> &str {
-        self.name
-    }
+    scalar!(name, signature);
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match types {

@@ -215,7 +215,7 @@ impl OfTime {
 }
 
 impl ScalarUDFImpl for OfTime {
-    scalar!(signature, type_by_field);
+    scalar!(documentation, signature, type_by_field);
 
     fn name(&self) -> &str {
         match self.kind {
@@ -313,9 +313,5 @@ impl ScalarUDFImpl for OfTime {
             }
         };
         super::columnar(out, is_scalar)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }

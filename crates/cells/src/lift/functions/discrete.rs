@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDFImpl, Documentation, Signature, Volatility,
 };
 
+use super::inner::scalar;
 use super::percentile::part_of;
 use super::recomputed;
 use crate::lift::error::spoken;
@@ -69,17 +70,7 @@ pub(super) fn list_of(values: ArrayRef) -> Result<ScalarValue> {
 }
 
 impl AggregateUDFImpl for Discrete {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn aliases(&self) -> &[String] {
-        &self.aliases
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
+    scalar!(name NAME, aliases, documentation, signature, type_of_first);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         match types {
@@ -92,10 +83,6 @@ impl AggregateUDFImpl for Discrete {
             }
             _ => plan_err!("`{NAME}` takes a column and one number from 0 to 1"),
         }
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        Ok(types.first().cloned().unwrap_or(DataType::Null))
     }
 
     fn return_field(&self, args: &[FieldRef]) -> Result<FieldRef> {
@@ -132,10 +119,6 @@ impl AggregateUDFImpl for Discrete {
 
     fn supports_within_group_clause(&self) -> bool {
         true
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }
 

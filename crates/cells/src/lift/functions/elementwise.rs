@@ -101,11 +101,7 @@ struct Elementwise {
 hashed_by!(Elementwise, function => function.name);
 
 impl ScalarUDFImpl for Elementwise {
-    scalar!(signature, type_by_field);
-
-    fn name(&self) -> &str {
-        self.name
-    }
+    scalar!(name, signature, type_by_field);
 
     /// Types that tensors lack become the nearest that they have.
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {

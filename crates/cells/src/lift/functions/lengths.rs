@@ -49,17 +49,13 @@ impl Length {
 }
 
 impl ScalarUDFImpl for Length {
-    of_inner!(name, aliases, signature);
+    of_inner!(name, aliases, documentation, signature);
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         Ok(match self.inner.return_type(types)? {
             DataType::Dictionary(_, values) => *values,
             plain => plain,
         })
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -97,11 +93,7 @@ fn is_list(of: &DataType) -> bool {
 }
 
 impl ScalarUDFImpl for Len {
-    scalar!(name "len", signature);
-
-    fn aliases(&self) -> &[String] {
-        &self.aliases
-    }
+    scalar!(name "len", aliases, documentation, signature);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         match types {
@@ -131,10 +123,6 @@ impl ScalarUDFImpl for Len {
             }
             _ => self.of_text.invoke_with_args(args),
         }
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }
 

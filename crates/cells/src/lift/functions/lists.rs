@@ -221,11 +221,7 @@ impl OfElements {
 }
 
 impl ScalarUDFImpl for OfElements {
-    scalar!(signature, type_by_field);
-
-    fn name(&self) -> &str {
-        self.name
-    }
+    scalar!(name, documentation, signature, type_by_field);
 
     fn aliases(&self) -> &[String] {
         &self.alias
@@ -306,10 +302,6 @@ impl ScalarUDFImpl for OfElements {
         }
         self.check(lists, &constants)?;
         super::columnar(self.of_lists(lists, &fields, &constants)?, is_scalar)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }
 

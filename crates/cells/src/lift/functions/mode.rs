@@ -18,6 +18,7 @@ use datafusion::logical_expr::{
 };
 
 use super::discrete::{field_of, has_order};
+use super::inner::scalar;
 use crate::lift::error::spoken;
 use counts::{Groups, Whole, kept_as};
 
@@ -41,13 +42,7 @@ impl Mode {
 }
 
 impl AggregateUDFImpl for Mode {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
+    scalar!(name NAME, documentation, signature, type_of_first);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         match types {
@@ -60,10 +55,6 @@ impl AggregateUDFImpl for Mode {
             }
             _ => plan_err!("`{NAME}` takes one column"),
         }
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        Ok(types.first().cloned().unwrap_or(DataType::Null))
     }
 
     fn return_field(&self, args: &[FieldRef]) -> Result<FieldRef> {
@@ -108,10 +99,6 @@ impl AggregateUDFImpl for Mode {
 
     fn supports_within_group_clause(&self) -> bool {
         true
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }
 

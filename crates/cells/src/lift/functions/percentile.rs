@@ -22,7 +22,7 @@ use datafusion::logical_expr::{
 };
 
 use super::discrete::list_of;
-use super::inner::{hashed_by, of_inner};
+use super::inner::{hashed_by, of_inner, scalar};
 use super::recomputed;
 use super::temporal::{is_temporal, with_times};
 
@@ -59,10 +59,7 @@ impl Percentile {
 
 impl AggregateUDFImpl for Percentile {
     of_inner!(name, documentation, aliases, coerce_types);
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
+    scalar!(signature);
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match types {

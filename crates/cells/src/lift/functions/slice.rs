@@ -163,11 +163,7 @@ impl Slice {
 }
 
 impl ScalarUDFImpl for Slice {
-    scalar!(name NAME, signature);
-
-    fn aliases(&self) -> &[String] {
-        &self.aliases
-    }
+    scalar!(name NAME, aliases, documentation, signature);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let Some((list, bounds)) = types.split_first() else {
@@ -226,10 +222,6 @@ impl ScalarUDFImpl for Slice {
             return internal_err!("`{NAME}` is called with {}", list.data_type());
         };
         super::columnar(self.of_lists(lists, &bounds, rows)?, is_scalar)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }
 

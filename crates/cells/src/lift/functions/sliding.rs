@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 };
 
 use super::booleans::with_booleans;
-use super::inner::{hashed_by, of_inner};
+use super::inner::{hashed_by, of_inner, scalar};
 use super::moments::{Blocks, Column, Summary};
 use super::recomputed;
 use super::temporal::{self, is_temporal, with_times};
@@ -201,10 +201,7 @@ impl Mean {
 
 impl AggregateUDFImpl for Mean {
     of_inner!(name, documentation, aliases, coerce_types, create_groups_accumulator);
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
+    scalar!(signature);
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match types {
@@ -365,17 +362,8 @@ impl Spread {
 }
 
 impl AggregateUDFImpl for Spread {
-    of_inner!(
-        name,
-        documentation,
-        aliases,
-        signature,
-        coerce_types,
-        return_type,
-        state_fields,
-        groups_accumulator_supported,
-        create_groups_accumulator
-    );
+    of_inner!(name, documentation, aliases, signature, coerce_types, return_type, state_fields);
+    of_inner!(groups_accumulator_supported, create_groups_accumulator);
 
     /// Insensitive: the inner order requirement is not forwarded, as the accumulators do not support it.
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {

@@ -212,7 +212,7 @@ impl Between {
 }
 
 impl ScalarUDFImpl for Between {
-    scalar!(signature, type_by_field);
+    scalar!(aliases, documentation, signature, type_by_field);
 
     fn name(&self) -> &str {
         match self.kind {
@@ -220,10 +220,6 @@ impl ScalarUDFImpl for Between {
             Kind::Sub => "date_sub",
             Kind::Age => "age",
         }
-    }
-
-    fn aliases(&self) -> &[String] {
-        &self.aliases
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
@@ -302,10 +298,6 @@ impl ScalarUDFImpl for Between {
             }
         };
         super::super::columnar(out, is_scalar)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }
 

@@ -130,7 +130,7 @@ impl Spans {
 }
 
 impl ScalarUDFImpl for Spans {
-    scalar!(signature, returns INTERVAL);
+    scalar!(documentation, signature, returns INTERVAL);
 
     fn name(&self) -> &str {
         self.span.function
@@ -171,10 +171,6 @@ impl ScalarUDFImpl for Spans {
         };
         super::super::columnar(Arc::new(out), is_scalar)
     }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
-    }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -208,7 +204,7 @@ fn made(date: [i64; 5], second: f64) -> Result<i64> {
 }
 
 impl ScalarUDFImpl for Timestamp {
-    scalar!(name TIMESTAMP, signature, returns MOMENT);
+    scalar!(name TIMESTAMP, documentation, signature, returns MOMENT);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let is_number = |of: &DataType| of.is_null() || of.is_integer();
@@ -253,10 +249,6 @@ impl ScalarUDFImpl for Timestamp {
             [] => return exec_err!("`{TIMESTAMP}` takes numbers"),
         };
         super::super::columnar(cast(&us, &MOMENT)?, is_scalar)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }
 

@@ -317,7 +317,7 @@ impl Read {
 }
 
 impl ScalarUDFImpl for Read {
-    scalar!(signature, type_by_field);
+    scalar!(documentation, signature, type_by_field);
 
     fn name(&self) -> &str {
         if self.is_tried { TRIED } else { STRICT }
@@ -370,10 +370,6 @@ impl ScalarUDFImpl for Read {
         });
         let times: ArrayRef = Arc::new(times.collect::<Result<Int64Array>>()?);
         super::super::columnar(cast(&times, args.return_field.data_type())?, is_scalar)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }
 

@@ -263,7 +263,7 @@ struct Write {
 }
 
 impl ScalarUDFImpl for Write {
-    scalar!(name NAME, signature, type_by_field);
+    scalar!(name NAME, documentation, signature, type_by_field);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let [first, second] = types else { return plan_err!("`{NAME}` takes a time and a format") };
@@ -322,10 +322,6 @@ impl ScalarUDFImpl for Write {
             written(time, &items, calendar, zone).map(Some)
         });
         super::super::columnar(Arc::new(texts.collect::<Result<StringArray>>()?), is_scalar)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }
 

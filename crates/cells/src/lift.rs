@@ -139,7 +139,6 @@ use tessera_frontend::error::Error;
 use tessera_frontend::scope::Scope;
 use using::Stars;
 
-/// A resolved relation of a cell block.
 #[derive(Clone)]
 pub(crate) enum CellRelation {
     /// A tensor or a dataset.

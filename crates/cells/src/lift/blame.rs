@@ -32,9 +32,7 @@ const TIME_MAX: Duration = Duration::from_secs(3);
 /// The result of planning a changed query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The query has a plan.
     Planned,
-    /// It fails with the error of the search.
     SameError,
     /// It fails with another error.
     OtherError,
@@ -66,7 +64,6 @@ struct Part {
     depth: usize,
 }
 
-/// Numbers the expressions of a query.
 #[derive(Default)]
 struct Numbered {
     parts: Vec<Part>,

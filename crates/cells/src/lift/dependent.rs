@@ -129,7 +129,6 @@ fn named(of: &Subquery) -> Result<Option<Subquery>> {
     Ok(Some(Subquery { subquery: Arc::new(LogicalPlan::Projection(new)), ..of.clone() }))
 }
 
-/// Rewrites the subqueries of a node.
 fn one(
     node: LogicalPlan,
     state: &SessionState,

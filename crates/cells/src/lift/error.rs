@@ -17,7 +17,6 @@ use tessera_frontend::functions::functions;
 use crate::error::{RowsErrorKind, conversion, plain, spoken_in};
 pub(crate) use calls::{Call, InCall, name_in, placed, spoken};
 
-/// An error of the planner's constructors.
 pub(crate) fn planner(error: tessera_planner::error::Error) -> Error {
     Error::Cells {
         code: error.code(),

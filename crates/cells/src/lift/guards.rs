@@ -128,7 +128,6 @@ fn is_guard(expr: &Expr) -> bool {
     }
 }
 
-/// Which rows count for an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Counts {
     /// Those for which it is true: NULL and false are the same.
@@ -512,7 +511,6 @@ fn is_null_if_excluded(expr: &Expr) -> bool {
     }
 }
 
-/// The parts of an expression.
 fn size(expr: &Expr) -> Result<usize> {
     let mut parts = 0;
     expr.each(|_| {

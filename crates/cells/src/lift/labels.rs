@@ -54,7 +54,6 @@ impl Kept {
         }
     }
 
-    /// The kept positions at the indices in `inner`.
     pub(crate) fn within(&self, inner: &Kept) -> Kept {
         match (self, inner) {
             (Kept::Range { start, .. }, Kept::Range { start: s, len }) => {

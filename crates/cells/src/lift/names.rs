@@ -177,7 +177,6 @@ struct QueryCtes {
     expressions: usize,
 }
 
-/// A block that is being visited.
 struct Block {
     used: Used,
     /// Its relations whose columns are known.
@@ -192,7 +191,6 @@ struct Relations<'a> {
     blocks: Vec<Block>,
     /// CTEs of each open query, innermost last.
     scopes: Vec<QueryCtes>,
-    /// The text that contains the query.
     text: u64,
     /// The view whose query is visited next.
     entering: Option<Entered>,

@@ -10,7 +10,6 @@ use tessera_frontend::walk::walk;
 
 use super::expansion::PARTS_MAX;
 
-/// The size of an expression.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Parts {
     /// Its nodes, and the relations of its subqueries.
@@ -73,7 +72,6 @@ impl Written {
 
 struct Count<'a> {
     names: &'a BTreeMap<String, Parts>,
-    /// Number of open expressions.
     open: u64,
     /// Number of open queries, in which names are their own.
     queries: u64,

@@ -35,7 +35,6 @@ pub struct Sites {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct CastSite {
     is_of_text: bool,
-    /// The name of its type.
     to: String,
     /// Its operand.
     of: String,
@@ -44,7 +43,6 @@ struct CastSite {
 }
 
 impl Sites {
-    /// The expressions of a prepared query.
     pub(super) fn of(query: &Query) -> Self {
         let mut sites = Sites::default();
         let _ = walk(query, &mut sites);

@@ -28,7 +28,6 @@ use super::functions::{TimeText, WithSeconds, with_seconds};
 use super::{calendars, clocks, escape, float32, local_time, operators, unsigned, zones};
 use tessera_frontend::error::{Error, Position};
 
-/// Rewrites all expressions of a plan.
 pub(crate) fn rewrite(
     plan: LogicalPlan,
     texts: &BTreeMap<String, Position>,

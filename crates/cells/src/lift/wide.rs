@@ -129,7 +129,6 @@ impl Lift<'_> {
         Ok(plan.map(|plan| (plan, wide.orders)))
     }
 
-    /// The plan of one column as that of all columns.
     fn widened(&mut self, plan: LogicalPlan, wide: &Wide<'_>) -> Result<Option<LogicalPlan>> {
         let whole = || {
             TableScanBuilder::new(wide.name, wide.source.clone())

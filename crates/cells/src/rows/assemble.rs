@@ -86,7 +86,6 @@ struct Column {
     /// The values of the current batch.
     bytes: Vec<u8>,
     valid: Vec<u8>,
-    /// True if a NULL occurred.
     nulls: bool,
 }
 

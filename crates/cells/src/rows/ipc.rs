@@ -288,10 +288,8 @@ struct IpcFile {
 struct Opened {
     file: IpcFile,
     decoder: FileDecoder,
-    /// The columns that are read.
     found: Found,
     rest: Rest,
-    /// Bytes read ahead.
     ahead: Ahead,
     /// Counts the unpacked bytes of dictionaries, by their ids.
     dictionaries: HashMap<i64, Charge>,

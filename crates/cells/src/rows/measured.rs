@@ -121,7 +121,6 @@ pub(super) struct Counts {
     spilled: AtomicU64,
 }
 
-/// The operator that a thread computes.
 struct Computed {
     counts: Arc<Counts>,
     since: Instant,
@@ -161,7 +160,6 @@ impl Counts {
         work()
     }
 
-    /// The rows that the operator yields, counted.
     pub(super) fn counted(
         self: Arc<Self>,
         mut rows: BoxStream<'static, Result<RecordBatch>>,

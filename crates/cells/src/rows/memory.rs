@@ -66,7 +66,6 @@ struct RowsPool {
 #[derive(Debug)]
 struct Reserved {
     bytes: u64,
-    /// The bytes that are counted in the budget.
     counted: Reservation,
 }
 

@@ -154,7 +154,6 @@ pub(super) struct PartitionTopExec {
 }
 
 impl PartitionTopExec {
-    /// The fields of the partition and of the order.
     fn fields(&self) -> Result<[Vec<SortField>; 2]> {
         let schema = self.input.schema();
         let of = |key: &Arc<dyn PhysicalExpr>, options| {
@@ -258,7 +257,6 @@ impl Tops {
     }
 }
 
-/// The partitions and their best keys.
 struct BestKeys {
     groups: Groups,
     keys: Keys,

@@ -212,7 +212,6 @@ fn extent(splits: usize, bytes: u64) -> String {
     format!("{splits} splits of {}", explain::bytes(bytes).replace(' ', ""))
 }
 
-/// A part that workers compute.
 struct Part {
     /// The number of its stage.
     number: u32,
@@ -224,7 +223,6 @@ struct Part {
     kept: usize,
     /// Bytes of files that the splits read.
     bytes: u64,
-    /// The template for workers.
     encoded: Bytes,
     peers: Arc<dyn RowsPeers>,
 }
@@ -489,7 +487,6 @@ fn source<T: 'static>(node: &Arc<dyn ExecutionPlan>) -> Option<&T> {
     (scan.data_source().as_ref() as &dyn Any).downcast_ref()
 }
 
-/// Bytes of the files of a scan.
 fn bytes_of(node: &Arc<dyn ExecutionPlan>) -> u64 {
     let Some(scan) = source::<FileScanConfig>(node) else { return 0 };
     let files = scan.file_groups.iter().flat_map(|group| group.files());

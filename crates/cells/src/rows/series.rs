@@ -94,7 +94,6 @@ fn is_negative(step: &IntervalMonthDayNano) -> bool {
     step.months < 0 || step.days < 0 || step.nanoseconds < 0
 }
 
-/// A series as a table of one column.
 #[derive(Debug, Clone)]
 pub(crate) struct Series {
     function: &'static str,
@@ -261,7 +260,6 @@ impl ExecutionPlan for SeriesExec {
 struct Batches {
     series: Arc<Series>,
     rows: Range<u64>,
-    /// Rows of a batch.
     most: u64,
     /// The next time by steps of a calendar.
     time: i64,

@@ -95,7 +95,6 @@ impl SharedTable {
     }
 }
 
-/// Writes the rows of a plan to a file.
 async fn write(
     plan: Arc<dyn ExecutionPlan>,
     files: &SpillManager,

@@ -20,10 +20,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_planner::region::strides;
 
-/// The inputs of a stream of rows.
 pub(super) struct Rows {
     pub(super) scan: Arc<TensorScan>,
-    /// The cells of the rows.
     pub(super) pieces: BoxStream<'static, std::result::Result<Piece, super::BoxError>>,
     /// The rows of the table that are wanted.
     pub(super) range: Range<u64>,

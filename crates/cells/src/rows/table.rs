@@ -168,7 +168,6 @@ impl TensorExec {
         }))
     }
 
-    /// Rows of the table.
     fn total(&self) -> u64 {
         cells(&self.scan.shape).unwrap_or(u64::MAX)
     }

@@ -30,7 +30,6 @@ impl<E> Wrapped<E> {
         Wrapped { inner, how }
     }
 
-    /// The expression within.
     pub(super) fn inner(&self) -> &Arc<dyn PhysicalExpr> {
         &self.inner
     }

@@ -51,7 +51,6 @@ fn known_of(format: TableFormat) -> &'static str {
     }
 }
 
-/// How files are read.
 pub(super) struct Reading {
     pub(super) format: Arc<dyn FileFormat>,
     pub(super) storage: Options,

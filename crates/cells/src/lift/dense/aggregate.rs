@@ -53,7 +53,6 @@ pub(super) fn groups(factors: &Factors) -> Groups {
 
 /// The groups of a relation under group expressions.
 struct Grouping {
-    /// The fate of each axis.
     fates: Vec<Fate>,
     /// The labels of the groups.
     keys: Vec<Column>,
@@ -130,7 +129,6 @@ impl Dense<'_> {
         self.in_order(out, &order)
     }
 
-    /// The relation with its axes in another order.
     fn in_order(&mut self, mut relation: Relation, order: &[usize]) -> Result<Relation, Reason> {
         if order.is_sorted() {
             return Ok(relation);

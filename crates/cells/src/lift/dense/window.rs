@@ -235,7 +235,6 @@ impl Dense<'_> {
         gather(&mut self.b, node, line.axis, &from)
     }
 
-    /// An aggregate of the rows of a frame.
     fn framed(
         &mut self,
         input: &Relation,

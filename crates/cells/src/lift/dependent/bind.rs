@@ -22,10 +22,8 @@ impl Numbers {
     }
 }
 
-/// A column of the row outside.
 #[derive(Debug, Clone)]
 pub(super) struct Outside {
-    /// Its place in the schema.
     pub(super) at: usize,
     /// Its name here. No text can produce it.
     pub(super) name: String,
@@ -125,7 +123,6 @@ impl<'a> Binder<'a> {
         })
     }
 
-    /// The name of a column, if the row outside has it.
     fn name(&mut self, column: &Column, hidden: &[DFSchemaRef]) -> Option<String> {
         if hidden.iter().any(|schema| schema.has_column(column)) {
             return None;

@@ -80,7 +80,6 @@ impl Rows<'_> {
         }
     }
 
-    /// The columns of the row outside.
     fn outside(&self) -> impl Iterator<Item = Expr> + '_ {
         self.names.iter().map(|name| column(name.as_str()))
     }

@@ -277,7 +277,6 @@ fn evaluated(exprs: &[Arc<dyn PhysicalExpr>], batch: &RecordBatch) -> Result<Vec
     exprs.iter().map(|expr| expr.evaluate(batch)?.into_array(batch.num_rows())).collect()
 }
 
-/// Where a condition is true.
 fn met(condition: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> Result<BooleanArray> {
     let met = condition.evaluate(batch)?.into_array(batch.num_rows())?;
     // FILTER (WHERE NULL) has no type.

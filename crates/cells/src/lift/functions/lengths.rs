@@ -20,7 +20,6 @@ use super::inner::{hashed_by, of_inner, scalar};
 
 const NAMES: [&str; 4] = ["ascii", "bit_length", "character_length", "octet_length"];
 
-/// The functions over those of a session.
 pub(super) fn functions(state: &SessionState) -> Vec<ScalarUDF> {
     let mut all = Vec::new();
     for name in NAMES {

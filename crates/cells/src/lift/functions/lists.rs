@@ -168,7 +168,6 @@ impl OfElements {
         Err(DataFusionError::External(Box::new(error)))
     }
 
-    /// The aggregate of each list.
     fn of_lists(
         &self,
         lists: &ListArray,

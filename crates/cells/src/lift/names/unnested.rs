@@ -76,7 +76,6 @@ impl Unnested {
         Known::of_elements(&self.relation.value, columns, self.function)
     }
 
-    /// The relation as SQL has it.
     fn into_factor(self) -> TableFactor {
         let named = |name: &Ident| TableAliasColumnDef { name: name.clone(), data_type: None };
         let columns = self.columns().map(named).collect();

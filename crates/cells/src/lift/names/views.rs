@@ -26,7 +26,6 @@ pub(super) struct Entered {
     pub(super) position: Option<Position>,
 }
 
-/// The replacements of views of cells.
 #[derive(Default)]
 pub(super) struct Views {
     are_ctes: bool,
@@ -39,7 +38,6 @@ pub(super) struct Views {
 }
 
 impl Views {
-    /// Replaces views by CTEs.
     pub(super) fn as_ctes() -> Self {
         Views { are_ctes: true, ..Views::default() }
     }
@@ -136,7 +134,6 @@ impl Relations<'_> {
         self.scopes.iter().any(|level| level.view.is_some())
     }
 
-    /// The replacement of a view of cells.
     pub(super) fn view(
         &mut self,
         mut query: Box<Query>,

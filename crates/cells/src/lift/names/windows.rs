@@ -61,7 +61,6 @@ struct KnownWindow {
     size: Parts,
 }
 
-/// The windows that a block defines.
 struct Windows(Vec<KnownWindow>);
 
 impl Windows {
@@ -100,7 +99,6 @@ impl Windows {
         })
     }
 
-    /// A window with the parts of the one that it starts from.
     fn whole(&self, mut spec: WindowSpec) -> Result<WindowSpec, Error> {
         let Some(name) = spec.window_name.take() else { return Ok(spec) };
         let base = &self.find(&name)?.spec;
@@ -134,7 +132,6 @@ impl Windows {
     }
 }
 
-/// The size of a window's keys.
 fn size(spec: &WindowSpec) -> Parts {
     let orders = spec.order_by.iter().map(|key| &key.expr);
     let keys = spec.partition_by.iter().chain(orders);

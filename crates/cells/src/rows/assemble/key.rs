@@ -17,7 +17,6 @@ pub(super) struct KeyColumn {
     pub(super) labels: BTreeMap<Label, u32>,
     /// An explicit order of labels, if there is one.
     pub(super) order: Vec<Label>,
-    /// The codes of the current batch.
     pub(super) codes: Vec<u32>,
 }
 

@@ -22,7 +22,6 @@ enum At {
     Within,
     /// Behind an escape within quotes.
     Escaped,
-    /// Behind a quote within quotes.
     Quote,
     Comment,
 }

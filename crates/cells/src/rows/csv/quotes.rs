@@ -13,9 +13,7 @@ use std::ops::{ControlFlow, Range};
 /// The reader's state between two bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// A field begins.
     Start,
-    /// In a field, outside quotes.
     Outside,
     Within,
     /// Behind a quote within quotes, which ends them unless another quote follows.

@@ -12,7 +12,6 @@ const ROWS_OF_NOTHING: u64 = 1 << 20;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MessageSpan {
     start: u64,
-    /// Bytes of its metadata.
     head: u64,
     /// Bytes of the whole message.
     pub(super) length: u64,

@@ -30,7 +30,6 @@ pub(super) struct Found {
 }
 
 impl Columns {
-    /// The columns at these places of a table.
     pub(super) fn new(table: &Schema, places: &[usize]) -> Result<Self> {
         Ok(Columns { schema: Arc::new(table.project(places)?), places: places.to_vec() })
     }
@@ -74,7 +73,6 @@ impl Columns {
     }
 }
 
-/// The place of each name.
 fn places(file: &Schema) -> HashMap<&str, usize> {
     let fields = file.fields().iter().enumerate();
     fields.map(|(at, field)| (field.name().as_str(), at)).collect()

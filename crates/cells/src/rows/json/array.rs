@@ -84,7 +84,6 @@ enum Next {
     Nothing,
 }
 
-/// An array that is read from its start.
 #[derive(Default)]
 struct Array {
     next: Next,

@@ -45,7 +45,6 @@ use url::Url;
 /// How long a task waits for its part, which the same plan hands over when it starts.
 const PART_WAIT: Duration = Duration::from_secs(60);
 
-/// Runs the tasks of one statement.
 #[derive(Clone)]
 pub(super) struct TaskChannel(Arc<Shared>);
 

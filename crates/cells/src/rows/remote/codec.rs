@@ -61,7 +61,6 @@ const REASON_BYTES_MAX: usize = 300;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stays(pub(super) String);
 
-/// A part of a worker.
 pub(super) struct Decoded {
     pub(super) plan: Arc<dyn ExecutionPlan>,
     /// The stores of its files, registered until this is dropped.
@@ -332,7 +331,6 @@ struct SortedParts {
     parts: u64,
 }
 
-/// The number of parts that came.
 fn count(parts: u64) -> Result<usize> {
     let parts = usize::try_from(parts).ok().filter(|parts| PARTS.contains(parts));
     parts.ok_or_else(|| broken("parts"))

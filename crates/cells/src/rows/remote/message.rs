@@ -126,7 +126,6 @@ pub(super) fn broken(what: String) -> DataFusionError {
     DataFusionError::External(Box::new(ExecError::Broken { what }))
 }
 
-/// Encodes the batches of a task.
 #[derive(Default)]
 pub(super) struct BatchWriter {
     stream: Option<(SchemaRef, StreamWriter<Vec<u8>>)>,
@@ -172,7 +171,6 @@ fn pieces(mut encoded: Vec<u8>, is_fresh: bool) -> Vec<Bytes> {
     cut.enumerate().map(piece).collect()
 }
 
-/// Decodes the batches of a task.
 #[derive(Default)]
 pub(super) struct BatchReader {
     decoder: StreamDecoder,

@@ -32,7 +32,6 @@ pub(super) struct TaskExec {
     properties: Arc<PlanProperties>,
 }
 
-/// Where the task computes.
 enum TaskPlace {
     /// Elsewhere: the channel looks at the part, and nothing executes this node.
     Elsewhere(Arc<Part>),

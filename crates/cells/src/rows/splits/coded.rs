@@ -141,7 +141,6 @@ fn slices(batch: &RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch>
         .map(move |start| batch.slice(start, rows.min(batch.num_rows() - start)))
 }
 
-/// A call of an aggregate function.
 struct Call {
     arguments: Vec<Arc<dyn PhysicalExpr>>,
     filter: Option<Arc<dyn PhysicalExpr>>,

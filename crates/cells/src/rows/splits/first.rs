@@ -78,7 +78,6 @@ impl ExecutionPlan for FirstExec {
     }
 }
 
-/// One partition of a plan.
 #[derive(Debug)]
 struct Split {
     input: Arc<dyn ExecutionPlan>,

@@ -107,7 +107,6 @@ struct InOrder<T> {
     /// `None` for parts that share nothing.
     anew: Option<Anew<T>>,
     parts: usize,
-    /// The next part to start.
     next: usize,
     running: VecDeque<StartedPart<T>>,
     window: usize,

@@ -300,7 +300,6 @@ impl Rare {
         self.keys <= self.max
     }
 
-    /// The filter of rows with these keys.
     fn filter(mut self, keys: &[Arc<dyn PhysicalExpr>]) -> Arc<dyn PhysicalExpr> {
         self.words.fold(self.keys as usize);
         self.memory.resize(self.words.0.len() * size_of::<u64>());

@@ -128,7 +128,6 @@ impl Keys {
         })
     }
 
-    /// The columns of the first keys.
     fn columns(&self, batch: &RecordBatch, count: usize) -> Result<Vec<ArrayRef>> {
         let column =
             |key: &PhysicalSortExpr| key.expr.evaluate(batch)?.into_array(batch.num_rows());
@@ -317,7 +316,6 @@ fn total(widths: &[(u32, bool)]) -> u32 {
     widths.iter().map(|(bits, is_nullable)| bits + u32::from(*is_nullable)).sum()
 }
 
-/// Compares two entries of runs.
 fn compare(runs: &[Run], a: (usize, usize), b: (usize, usize)) -> Ordering {
     match (&runs[a.0], &runs[b.0]) {
         (Run::Narrow(left), Run::Narrow(right)) => left[a.1].cmp(&right[b.1]),

@@ -106,7 +106,6 @@ struct PartRows {
     rows: Vec<RecordBatch>,
 }
 
-/// The rows of all parts.
 pub(in crate::rows) struct Scattered {
     files: SpillManager,
     parts: Vec<PartRows>,

@@ -381,7 +381,6 @@ impl Sort {
         SortedFiles::new(&self.input.schema(), ahead, &self.context)
     }
 
-    /// The rows of a run.
     fn unit(&self) -> Unit {
         let unit = Unit::of(&self.context);
         let bytes = self.most.map_or(unit.bytes, |most| unit.bytes.min(most / 2));

@@ -33,7 +33,6 @@ pub(super) struct Line {
 pub(super) struct RowPosition {
     segment: usize,
     pub(super) number: i64,
-    /// Number of rows of the segment.
     pub(super) rows: i64,
 }
 

@@ -89,7 +89,6 @@ impl Part {
     }
 }
 
-/// Months since the year 0.
 fn month(us: i64, calendar: Calendar) -> i64 {
     let t = split(us, calendar);
     t.year * 12 + i64::from(t.month) - 1

@@ -37,7 +37,6 @@ enum Unit {
     Nanos(i64),
 }
 
-/// A unit of intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Span {
     function: &'static str,

@@ -28,7 +28,6 @@ pub(super) fn functions() -> [ScalarUDF; 2] {
     [false, true].map(|is_tried| Read::new(is_tried).into())
 }
 
-/// A number in a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Digits {
     Year,

@@ -143,7 +143,6 @@ fn items(format: &str) -> Result<Vec<Item>> {
     Ok(items)
 }
 
-/// A time in a format.
 struct Written<'a> {
     items: &'a [Item],
     /// Microseconds that the clock shows, and nanoseconds beside them.

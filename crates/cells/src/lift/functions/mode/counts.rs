@@ -238,7 +238,6 @@ fn lists(values: ArrayRef, lengths: &[usize]) -> Result<ArrayRef> {
     Ok(Arc::new(ListArray::try_new(field, offsets, values, None)?))
 }
 
-/// The values of all lists.
 fn flat(lists: &ListArray) -> ArrayRef {
     let offsets = lists.value_offsets();
     let end_of = |offset: Option<&i32>| offset.map_or(0, |&offset| offset as usize);

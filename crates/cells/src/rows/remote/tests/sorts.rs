@@ -17,7 +17,6 @@ async fn batches(
     (batches, found)
 }
 
-/// The parts of the only stage.
 fn parts(found: &RowsOnWorkers) -> usize {
     let [stage] = found.stages.as_slice() else { panic!("{found:?}") };
     let parts = stage.parts.unwrap_or_else(|| panic!("{stage:?}"));

@@ -159,7 +159,6 @@ impl Ready {
         self.template.downcast_ref()
     }
 
-    /// The samples of some splits.
     async fn sampled(
         &self,
         parts: &PartsExec,

@@ -27,7 +27,6 @@ const RECENT: usize = 256;
 /// The view of a text of at most so many bytes has the text itself, and its length in the lowest bits.
 const INLINE: u32 = 12;
 
-/// The keys of groups, numbered.
 pub(super) struct Numbers {
     columns: Vec<Column>,
     /// For each column but the first: pairs of what the columns before have, and a number of its own.
@@ -171,7 +170,6 @@ pub(super) fn check(numbers: usize) -> Result<()> {
     if numbers < NONE as usize { Ok(()) } else { internal_err!("{numbers} groups in one table") }
 }
 
-/// The numbers of the values of a column.
 struct Column {
     known: Known,
     null: Option<u32>,

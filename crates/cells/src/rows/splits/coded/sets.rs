@@ -33,7 +33,6 @@ pub(super) struct Sets {
 struct Finest {
     keys: Vec<usize>,
     numbers: Numbers,
-    /// The group of each row.
     rows: Vec<usize>,
     /// The numbers of the values of new groups, for each key.
     new: Vec<Vec<u32>>,

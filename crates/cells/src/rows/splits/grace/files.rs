@@ -435,7 +435,6 @@ impl Spilled {
         Ok(Spilled { rows, places, schema: join.schema(), is_stopped, context })
     }
 
-    /// The rows of a partition of the join.
     pub(super) fn rows(self: Arc<Self>, split: usize) -> Rows {
         let places = &self.places;
         let last = places.starts.len();

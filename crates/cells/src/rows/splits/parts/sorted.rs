@@ -48,7 +48,6 @@ const UNKNOWN_SHARE: usize = 2 * KEPT_SHARE;
 /// The tasks of a worker may take this part of its memory for rows of a statement for what they sort.
 const SORTING_SHARE: usize = 4;
 
-/// The sort of all splits of an input.
 #[derive(Debug, Clone)]
 pub(super) struct SortOfSplits {
     pub(super) input: Arc<dyn ExecutionPlan>,
@@ -146,7 +145,6 @@ struct Sampler {
     keys: Arc<Keys>,
     whole: usize,
     step: usize,
-    /// Rows that came.
     seen: usize,
     picked: Vec<Vec<u8>>,
     bytes: usize,
@@ -210,7 +208,6 @@ fn bytes(found: &Found) -> usize {
     }
 }
 
-/// The rows of a split, and then its samples.
 fn found(
     rows: BoxStream<'static, Result<RecordBatch>>,
     split: usize,

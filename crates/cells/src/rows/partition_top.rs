@@ -13,7 +13,7 @@
 //! of the rows passes.
 
 use super::splits::keys::{Keys, RowKeys, first_bytes};
-use crate::rows::single::{only_input, usual};
+use crate::rows::single::{over, usual};
 use crate::walk::Walk;
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
@@ -185,14 +185,12 @@ impl ExecutionPlan for PartitionTopExec {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = only_input(self.name(), children)?;
-        let (partitions, order) = (self.partitions.clone(), self.order.clone());
-        Ok(Arc::new(PartitionTopExec { input, partitions, order, rows: self.rows }))
-    }
+    over!(|node, input| PartitionTopExec {
+        input,
+        partitions: node.partitions.clone(),
+        order: node.order.clone(),
+        rows: node.rows,
+    });
 
     fn execute(
         &self,

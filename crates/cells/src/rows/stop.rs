@@ -10,7 +10,7 @@
 use super::measured::Counts;
 use super::splits::WindowsExec;
 use super::wrapped::wrapped;
-use crate::rows::single::{shown_by_name, usual};
+use crate::rows::single::{over, shown_by_name, usual};
 use crate::stack;
 use crate::walk::Walk;
 use datafusion::arrow::array::RecordBatch;
@@ -199,14 +199,11 @@ impl ExecutionPlan for Checked {
         vec![false]
     }
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = children.into_iter().next().unwrap_or_else(|| self.input.clone());
-        let (is_stopped, counts) = (self.is_stopped.clone(), self.counts.clone());
-        Ok(Arc::new(Checked { input, is_stopped, counts }))
-    }
+    over!(|node, input| Checked {
+        input,
+        is_stopped: node.is_stopped.clone(),
+        counts: node.counts.clone(),
+    });
 
     fn execute(
         &self,

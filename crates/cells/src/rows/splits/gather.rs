@@ -5,14 +5,14 @@ use super::in_order::{Anew, Begin, Bounds, WINDOW, in_order, in_order_sharing};
 use super::last::{Others, ending_last};
 use super::replaced;
 use crate::rows::remote::RemoteExec;
-use crate::rows::single::{self, usual};
+use crate::rows::single::{self, over, usual};
 use crate::rows::stop::unchecked;
 use datafusion::arrow::array::Array;
 use datafusion::arrow::compute::BatchCoalescer;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::common::JoinType;
 use datafusion::common::utils::memory::{RecordBatchMemoryCounter, get_record_batch_memory_size};
-use datafusion::common::{JoinType, internal_datafusion_err};
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -274,14 +274,7 @@ impl DisplayAs for GatherExec {
 impl ExecutionPlan for GatherExec {
     usual!(name, properties, input, in_order, no_expressions);
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let [input] = <[_; 1]>::try_from(children)
-            .map_err(|all| internal_datafusion_err!("GatherExec has {} inputs", all.len()))?;
-        Ok(Arc::new(GatherExec::new(input)))
-    }
+    over!(|_, input| GatherExec::new(input));
 
     fn execute(
         &self,

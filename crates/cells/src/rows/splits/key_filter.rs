@@ -14,7 +14,7 @@
 //! on threads.
 
 use super::groups::{GroupsExec, evaluated};
-use crate::rows::single::{self, only_input, shown_by_name, usual};
+use crate::rows::single::{self, over, shown_by_name, usual};
 use crate::walk::Walk;
 use datafusion::arrow::array::{ArrayRef, BooleanArray};
 use datafusion::arrow::buffer::BooleanBuffer;
@@ -185,13 +185,7 @@ impl ExecutionPlan for KeysExec {
         apply_expression_roots(&self.keys.build, visit)
     }
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = only_input(self.name(), children)?;
-        Ok(Arc::new(KeysExec { input, keys: self.keys.clone() }))
-    }
+    over!(|node, input| KeysExec { input, keys: node.keys.clone() });
 
     fn execute(
         &self,

@@ -20,7 +20,7 @@ use super::gather::{Unit, bounds, bounds_of, one_turn, partitions_of, shares_mat
 use super::in_order::{Begin, Bounds, in_order};
 use super::keys::{Entry, Keys, Run};
 use super::parts::{PartsExec, count_parts};
-use crate::rows::single::{self, only_input, usual};
+use crate::rows::single::{self, over, usual};
 use datafusion::arrow::array::{Array, ArrayRef, UInt64Array};
 use datafusion::arrow::compute::{concat_batches, interleave_record_batch};
 use datafusion::arrow::datatypes::SchemaRef;
@@ -188,14 +188,12 @@ impl ExecutionPlan for SortSplitsExec {
         apply_expression_roots(self.order.iter().map(|key| &key.expr), visit)
     }
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = only_input(self.name(), children)?;
-        let sort = SortSplitsExec::with(input, self.order.clone(), self.limit, self.is_sorted)?;
-        Ok(Arc::new(sort))
-    }
+    over!(|SortSplitsExec { order, limit, is_sorted, .. }, input| SortSplitsExec::with(
+        input,
+        order.clone(),
+        *limit,
+        *is_sorted
+    )?);
 
     fn execute(
         &self,

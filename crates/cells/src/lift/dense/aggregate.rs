@@ -47,6 +47,16 @@ impl Fate {
     }
 }
 
+/// The lengths of the axes of the groups.
+pub(super) fn lengths(shape: &[u64], fates: &[Fate]) -> Vec<u64> {
+    let length = |(&n, fate): (&u64, &Fate)| match fate {
+        Fate::Keep => n,
+        Fate::All => 1,
+        Fate::Group(factors) => factors.first.len() as u64,
+    };
+    shape.iter().zip(fates).map(length).collect()
+}
+
 pub(super) fn groups(factors: &Factors) -> Groups {
     Groups { codes: factors.codes.clone().into(), count: factors.first.len() as u32 }
 }
@@ -89,15 +99,7 @@ impl Dense<'_> {
         let input = self.covered(input)?;
         let Grouping { fates, keys: mut columns, order } = self.grouping(&input, &groups)?;
         let shape = input.shape();
-        let out: Vec<u64> = shape
-            .iter()
-            .zip(&fates)
-            .map(|(&n, fate)| match fate {
-                Fate::Keep => n,
-                Fate::All => 1,
-                Fate::Group(f) => f.first.len() as u64,
-            })
-            .collect();
+        let out = lengths(&shape, &fates);
         let keep = input.keep;
         let split = Split::of(&input, &fates)?;
         let split = split.as_ref();

@@ -31,7 +31,7 @@ use super::super::lower::{Reason, refused};
 use super::super::markers::FRAME;
 use super::super::relation::{Column, Relation};
 use super::super::table::dtype_of;
-use super::aggregate::{Fate, Reduction};
+use super::aggregate::{Fate, Reduction, lengths};
 use super::{Dense, flags, gather};
 use frame::Span;
 use line::{Line, Parts, RowPosition};
@@ -133,15 +133,7 @@ impl Dense<'_> {
                 None => Fate::All,
             })
             .collect();
-        let out = shape
-            .iter()
-            .zip(&fates)
-            .map(|(&n, fate)| match fate {
-                Fate::Keep => n,
-                Fate::All => 1,
-                Fate::Group(f) => f.first.len() as u64,
-            })
-            .collect();
+        let out = lengths(&shape, &fates);
         let lower = self.lower(input);
         let mut reduction = Reduction { lower, shape, fates, out, keep: input.keep, split: None };
         let mut node = reduction.aggregate(&call, &tessera_exec::chunk::arrow_type(result))?;

@@ -83,6 +83,30 @@ macro_rules! of_inner {
 
 pub(super) use of_inner;
 
+/// Methods of an `Accumulator` for frames that slide: it takes values away, and has no parts.
+macro_rules! of_frame {
+    () => {
+        fn supports_retract_batch(&self) -> bool {
+            true
+        }
+
+        fn state(
+            &mut self,
+        ) -> ::datafusion::common::Result<Vec<::datafusion::common::ScalarValue>> {
+            ::datafusion::common::internal_err!("a frame is not put together from parts")
+        }
+
+        fn merge_batch(
+            &mut self,
+            _: &[::arrow::array::ArrayRef],
+        ) -> ::datafusion::common::Result<()> {
+            ::datafusion::common::internal_err!("a frame is not put together from parts")
+        }
+    };
+}
+
+pub(super) use of_frame;
+
 /// Hashes a function by a key: what else it has follows from it. Plans hash each call of each expression many times, and
 /// the types that a function takes are a long list.
 macro_rules! hashed_by {

@@ -18,7 +18,7 @@ use datafusion::logical_expr::{
 };
 
 use super::discrete::{field_of, has_order};
-use super::inner::scalar;
+use super::inner::{of_frame, scalar};
 use crate::lift::error::spoken;
 use counts::{Groups, Whole, kept_as};
 
@@ -138,6 +138,8 @@ fn equal_bits(values: &ArrayRef) -> ArrayRef {
 }
 
 impl Accumulator for Frame {
+    of_frame!();
+
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let Some(values) = values.first() else { return internal_err!("`{NAME}` of nothing") };
         let rows = self.rows.convert_columns(&[equal_bits(values)])?;
@@ -175,10 +177,6 @@ impl Accumulator for Frame {
         size_of_val(self) + self.rows.size() + self.bytes
     }
 
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        internal_err!("a frame is not put together from parts")
-    }
-
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let Some(values) = values.first() else { return internal_err!("`{NAME}` of nothing") };
         let rows = self.rows.convert_columns(&[equal_bits(values)])?;
@@ -194,13 +192,5 @@ impl Accumulator for Frame {
             }
         }
         Ok(())
-    }
-
-    fn supports_retract_batch(&self) -> bool {
-        true
-    }
-
-    fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
-        internal_err!("a frame is not put together from parts")
     }
 }

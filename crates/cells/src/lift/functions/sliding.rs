@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 };
 
 use super::booleans::with_booleans;
-use super::inner::{hashed_by, of_inner, scalar};
+use super::inner::{hashed_by, of_frame, of_inner, scalar};
 use super::moments::{Blocks, Column, Summary};
 use super::recomputed;
 use super::temporal::{self, is_temporal, with_times};
@@ -135,6 +135,8 @@ impl<P: Partial> std::fmt::Debug for Frame<P> {
 }
 
 impl<P: Partial> Accumulator for Frame<P> {
+    of_frame!();
+
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         for value in P::values(values)? {
             self.push(value);
@@ -151,10 +153,6 @@ impl<P: Partial> Accumulator for Frame<P> {
         Ok(())
     }
 
-    fn supports_retract_batch(&self) -> bool {
-        true
-    }
-
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let (count, all) = self.all();
         Ok(ScalarValue::Float64((self.finish)(count, all)))
@@ -164,14 +162,6 @@ impl<P: Partial> Accumulator for Frame<P> {
         size_of_val(self)
             + size_of::<P::Value>() * self.came.capacity()
             + size_of::<P>() * self.old.capacity()
-    }
-
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        internal_err!("a frame is not put together from parts")
-    }
-
-    fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
-        internal_err!("a frame is not put together from parts")
     }
 }
 

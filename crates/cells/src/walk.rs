@@ -144,3 +144,26 @@ fn each_expr(plan: &LogicalPlan, f: &mut dyn FnMut(&Expr) -> Walked) -> Walked {
 fn map_exprs(plan: LogicalPlan, f: &mut dyn FnMut(Expr) -> Mapped<Expr>) -> Mapped<LogicalPlan> {
     plan.map_expressions(f)
 }
+
+/// Counts the open queries of a `VisitorMut` in one of its fields.
+macro_rules! counts_queries {
+    ($field:ident) => {
+        fn pre_visit_query(
+            &mut self,
+            _: &mut ::sqlparser::ast::Query,
+        ) -> ::std::ops::ControlFlow<Self::Break> {
+            self.$field += 1;
+            ::std::ops::ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(
+            &mut self,
+            _: &mut ::sqlparser::ast::Query,
+        ) -> ::std::ops::ControlFlow<Self::Break> {
+            self.$field -= 1;
+            ::std::ops::ControlFlow::Continue(())
+        }
+    };
+}
+
+pub(crate) use counts_queries;

@@ -15,6 +15,7 @@
 use std::ops::ControlFlow;
 
 use super::Relations;
+use crate::walk::counts_queries;
 use sqlparser::ast::{
     CastKind, Distinct, Expr, GroupByExpr, Ident, OrderByExpr, Query, Select, SelectItem, SetExpr,
     TableFactor, TableWithJoins, UnaryOperator, Value, VisitorMut,
@@ -110,15 +111,7 @@ struct Wrap {
 impl VisitorMut for Wrap {
     type Break = ();
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.queries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.queries -= 1;
-        ControlFlow::Continue(())
-    }
+    counts_queries!(queries);
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         if self.queries > 0 || !matches!(expr, Expr::Cast { .. }) {

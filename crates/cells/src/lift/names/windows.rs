@@ -12,8 +12,7 @@ use std::ops::ControlFlow;
 
 use sqlparser::ast::{
     Expr, Function, FunctionArgumentClause, FunctionArguments, Ident, NamedWindowDefinition,
-    NamedWindowExpr, OrderBy, OrderByExpr, Query, Select, Value, VisitorMut, WindowSpec,
-    WindowType,
+    NamedWindowExpr, OrderBy, OrderByExpr, Select, Value, VisitorMut, WindowSpec, WindowType,
 };
 use tessera_frontend::ast;
 use tessera_frontend::error::{Error, Position, nearest};
@@ -22,6 +21,7 @@ use tessera_frontend::walk::walk_mut;
 use super::super::functions::excluding;
 use super::super::markers::FRAME;
 use super::super::parts::{Parts, Written};
+use crate::walk::counts_queries;
 
 /// Writes out the windows of a block's items and of QUALIFY.
 ///
@@ -212,15 +212,7 @@ fn mark(function: &mut Function) {
 impl VisitorMut for Calls<'_> {
     type Break = Error;
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
-        self.queries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
-        self.queries -= 1;
-        ControlFlow::Continue(())
-    }
+    counts_queries!(queries);
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         if self.queries > 0 {

@@ -60,7 +60,6 @@ struct Part {
     end: usize,
     /// The expression around it; `None` for the whole expression of a clause.
     around: Option<usize>,
-    /// The number of queries around it.
     depth: usize,
 }
 

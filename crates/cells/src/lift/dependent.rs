@@ -196,7 +196,6 @@ fn only_input(node: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     Ok(Some(LogicalPlan::clone(input)))
 }
 
-/// A subquery that is rewritten here.
 struct Taken {
     question: Question,
     outside: Vec<Outside>,

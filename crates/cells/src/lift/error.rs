@@ -570,7 +570,6 @@ fn sentence(message: &str) -> String {
     spoken_in(line.trim_end_matches('.'))
 }
 
-/// The position of the first column in an expression.
 pub(super) fn position_of(expr: &Expr) -> Option<Position> {
     let columns = expr.column_refs();
     let mut spans: Vec<_> = columns.iter().filter_map(|column| column.spans().first()).collect();

@@ -20,7 +20,6 @@ use sqlparser::ast::{ObjectName, Query, TableFactor, Visitor};
 
 use tessera_frontend::error::Error;
 
-/// Maximum relations of one query of rows.
 const RELATIONS_MAX: u64 = 1024;
 
 /// Visits of a subquery of an expression per visit of the enclosing query.

@@ -169,7 +169,6 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     Ok(state)
 }
 
-/// Registers Tessera's aggregates.
 fn aggregates(state: &mut SessionState) -> std::result::Result<(), Error> {
     let mut ours: Vec<AggregateUDF> = vec![Discrete::new().into(), Mode::new().into()];
     ours.extend([true, false].map(|is_max| AggregateUDF::from(ValueAt::new(is_max))));

@@ -54,7 +54,6 @@ const FALLIBLE_MAX: usize = 256;
 /// Maximum parts of all guards of a node of a plan; what comes later is evaluated for all rows.
 const PARTS_MAX: usize = 1 << 14;
 
-/// Guards the expressions of an analysed plan.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     of_plan(plan, false)
 }
@@ -149,7 +148,6 @@ impl<'a> Guards<'a> {
         Guards { schema, function: Arc::new(function()), is_settled, left: Cell::new(PARTS_MAX) }
     }
 
-    /// True if an expression of the node may fail.
     fn any_fails(&self, node: &LogicalPlan) -> Result<bool> {
         let mut found = false;
         node.each_expr(|expr| {
@@ -451,7 +449,6 @@ fn joined(mut parts: Vec<Expr>, op: Operator) -> Expr {
     binary_expr(joined(parts, op), op, joined(right, op))
 }
 
-/// The relations of an expression's columns.
 fn relations(expr: &Expr) -> BTreeSet<Option<&TableReference>> {
     expr.column_refs().into_iter().map(|column| column.relation.as_ref()).collect()
 }

@@ -181,7 +181,6 @@ impl<'a> Labels<'a> {
     }
 }
 
-/// A condition on the labels of one dimension.
 pub(crate) struct Part {
     pub(crate) condition: Expr,
     /// True if the condition compares a position with a constant, so that it changes at most once along the dimension.

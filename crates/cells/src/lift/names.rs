@@ -70,7 +70,6 @@ pub(crate) const FLOOR_DIVIDE: &str = "tessera_floor_divide";
 /// `^`.
 pub(crate) const POWER: &str = "tessera_power";
 
-/// The tables that a prepared query references.
 pub(crate) struct Prepared {
     /// Each table under its name in the query.
     pub(crate) tables: BTreeMap<String, Arc<dyn TableSource>>,
@@ -179,7 +178,6 @@ struct QueryCtes {
 
 struct Block {
     used: Used,
-    /// Its relations whose columns are known.
     known: Vec<Known>,
 }
 

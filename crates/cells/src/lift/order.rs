@@ -202,7 +202,6 @@ impl Order<'_> {
         }
     }
 
-    /// A scan with a hidden row number.
     fn scan(&mut self, scan: TableScan) -> Result<Keyed> {
         let is_whole = scan.projection.is_none() && scan.filters.is_empty() && scan.fetch.is_none();
         if scan.source.is::<ScanSource>() && is_whole {

@@ -44,7 +44,6 @@ pub(super) fn rewrite<T: VisitMut>(part: &mut T, written: &mut Written) -> Resul
 }
 
 struct Rows<'a> {
-    /// Number of enclosing queries.
     depth: usize,
     written: &'a mut Written,
 }

@@ -83,7 +83,6 @@ pub struct Assemble {
 struct Column {
     name: String,
     dtype: DType,
-    /// The values of the current batch.
     bytes: Vec<u8>,
     valid: Vec<u8>,
     nulls: bool,

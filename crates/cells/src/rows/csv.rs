@@ -59,7 +59,6 @@ struct Ranges {
     nulls: Nulls,
     marks: Marks,
     cuts: Cuts,
-    /// Counts the bytes of ranges.
     account: Option<Arc<Account>>,
 }
 

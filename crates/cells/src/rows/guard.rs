@@ -294,7 +294,6 @@ fn message(payload: &(dyn Any + Send)) -> String {
     text.lines().next().unwrap_or_default().to_string()
 }
 
-/// What is known of a file that is read.
 #[derive(Debug)]
 struct File {
     path: String,

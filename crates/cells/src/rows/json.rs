@@ -30,7 +30,6 @@ use keys::Keys;
 use std::future::ready;
 use std::sync::Arc;
 
-/// Opens files of objects.
 pub(super) struct JsonLines;
 
 impl Open for JsonLines {
@@ -174,7 +173,6 @@ impl Opener {
     }
 }
 
-/// The position of the first byte that is read.
 fn first_of(file: &PartitionedFile) -> u64 {
     file.range.as_ref().map_or(0, |range| range.start.max(0) as u64)
 }

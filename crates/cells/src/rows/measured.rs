@@ -111,7 +111,6 @@ impl PhysicalRows {
     }
 }
 
-/// Counts what an operator does.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     rows: AtomicU64,

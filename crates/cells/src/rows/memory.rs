@@ -86,7 +86,6 @@ impl RowsMemory {
         budget.map_or(self.share(), |own| share_of(own).min(self.share()))
     }
 
-    /// Bytes in use by rows.
     pub(super) fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }

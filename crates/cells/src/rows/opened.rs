@@ -58,7 +58,6 @@ pub(super) trait Open: Send + Sync + 'static {
     }
 }
 
-/// A scan whose files are opened.
 #[derive(Clone)]
 pub(super) struct Scan {
     /// DataFusion's reader.

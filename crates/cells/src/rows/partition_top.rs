@@ -59,7 +59,6 @@ const FIRST_KEYS: usize = 4;
 /// Rows after which an operator that drops less than a quarter of them stops.
 const TRIAL: usize = 1 << 19;
 
-/// Inserts the operators into a plan.
 pub(super) fn with_tops(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     plan.map_down(|node| {
         Ok(match node.downcast_ref::<FilterExec>().and_then(filtered) {
@@ -361,7 +360,6 @@ fn bytes_of(key: &[u8]) -> usize {
     if key.is_empty() { 0 } else { key.len() + OVERHEAD }
 }
 
-/// The best keys of each group.
 struct Best {
     rows: usize,
     /// The number of the worst of the best keys; the largest one while there are fewer than `rows`.

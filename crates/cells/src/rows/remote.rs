@@ -221,7 +221,6 @@ struct Part {
     tasks: usize,
     /// For the latter, the splits whose rows workers keep; otherwise 0.
     kept: usize,
-    /// Bytes of files that the splits read.
     bytes: u64,
     encoded: Bytes,
     peers: Arc<dyn RowsPeers>,
@@ -249,7 +248,6 @@ impl Spreading {
         Arc::new(Spreading { spread, runtime, found: Mutex::default() })
     }
 
-    /// What was decided.
     pub(super) fn found(&self) -> RowsOnWorkers {
         self.lock().clone()
     }
@@ -419,7 +417,6 @@ impl Spreading {
 /// What a part reads, and whether it yields less.
 #[derive(Debug, Default)]
 struct Extent {
-    /// Bytes of files that its splits read.
     bytes: u64,
     /// Bytes of the largest build side.
     build_bytes: u64,

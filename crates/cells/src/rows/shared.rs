@@ -29,7 +29,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 /// The file with the rows, or `None` if there are no rows.
 type Made = std::result::Result<Option<Arc<dyn SpillFile>>, Arc<DataFusionError>>;
 
-/// Rows that are computed once.
 pub(super) struct SharedTable {
     name: String,
     schema: SchemaRef,

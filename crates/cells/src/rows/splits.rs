@@ -105,7 +105,6 @@ impl SplitSize {
     }
 }
 
-/// Cuts the scans of a plan into splits of that size.
 pub(super) fn with_splits(
     plan: Arc<dyn ExecutionPlan>,
     size: SplitSize,
@@ -390,7 +389,6 @@ fn over_keys(
     join.builder().with_new_children(vec![build, probe])?.reset_state().build_exec()
 }
 
-/// True for a `GROUP BY` with one set of keys.
 fn has_groups(aggregate: &AggregateExec) -> bool {
     let groups = aggregate.group_expr();
     !groups.is_true_no_grouping() && groups.is_single()

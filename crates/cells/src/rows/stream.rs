@@ -27,7 +27,6 @@ pub(super) struct Rows {
     pub(super) range: Range<u64>,
     /// Counter of rows built from cells.
     pub(super) exploded: Option<Arc<AtomicU64>>,
-    /// Maximum rows of the stream.
     pub(super) limit: Option<usize>,
     pub(super) batch_rows: usize,
     /// A batch is a slice of its chunk and keeps the whole chunk alive. Slices of larger chunks, in bytes, are copied.

@@ -19,7 +19,6 @@ use tessera_storage::source::{
 };
 use url::Url;
 
-/// Number of stores registered for tables.
 static STORES: AtomicU64 = AtomicU64::new(0);
 
 /// Where DataFusion finds the files of a table.
@@ -194,7 +193,6 @@ impl StoreRecipe {
     }
 }
 
-/// A registered store of a table.
 #[derive(Debug)]
 pub(crate) struct Placed {
     /// How another process reaches the files.

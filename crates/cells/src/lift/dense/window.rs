@@ -106,7 +106,6 @@ impl Dense<'_> {
         self.lower(input).cast(node, result)
     }
 
-    /// An aggregate of all rows of the partition.
     fn whole_partition(
         &mut self,
         input: &Relation,
@@ -160,7 +159,6 @@ impl Dense<'_> {
         self.along(input, line, node)
     }
 
-    /// The number of each row along the line.
     fn numbered(&mut self, input: &Relation, line: &Line, name: &str) -> Result<NodeId, Reason> {
         let values: Vec<Option<Scalar>> = line
             .places()

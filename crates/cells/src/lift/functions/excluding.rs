@@ -158,7 +158,6 @@ impl Excluded {
 struct FramedCall {
     function: WindowFunctionDefinition,
     excluded: Excluded,
-    /// The number of the function's arguments.
     arguments: usize,
     has_filter: bool,
     is_distinct: bool,
@@ -170,7 +169,6 @@ struct FramedCall {
 }
 
 impl FramedCall {
-    /// The number of all arguments.
     fn count(&self) -> usize {
         self.arguments + usize::from(self.has_filter) + self.order.len()
     }

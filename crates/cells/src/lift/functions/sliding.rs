@@ -31,7 +31,6 @@ pub(super) trait Partial: Copy + Default + std::fmt::Debug + Send + Sync + 'stat
     /// The aggregate of one value.
     fn of(value: Self::Value) -> Self;
 
-    /// The aggregate of both parts.
     fn with(self, other: Self) -> Self;
 
     /// The values of rows without NULL.
@@ -111,7 +110,6 @@ impl MovingSum {
         MovingSum(Frame::new(|_, sum| Some(sum)))
     }
 
-    /// Adds a value at the end of the frame.
     pub(crate) fn push(&mut self, value: f64) {
         self.0.push(value);
     }

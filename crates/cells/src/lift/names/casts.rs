@@ -217,7 +217,6 @@ fn value(item: &SelectItem) -> Option<&Expr> {
     }
 }
 
-/// True for a cast with this alias.
 fn is_called(item: &SelectItem, name: &Ident) -> bool {
     matches!(item, SelectItem::ExprWithAlias { expr, alias }
         if is_cast(expr) && alias.value.eq_ignore_ascii_case(&name.value))

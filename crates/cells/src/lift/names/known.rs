@@ -200,7 +200,6 @@ impl VisitorMut for Resolve<'_> {
     }
 }
 
-/// Calls `f` with each block of a query.
 fn blocks(body: &SetExpr, f: &mut dyn FnMut(&Select)) {
     match body {
         SetExpr::Select(select) => f(select),

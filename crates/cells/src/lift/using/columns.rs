@@ -263,7 +263,6 @@ impl Pass<'_> {
         out
     }
 
-    /// The names of a relation's columns.
     fn columns(&self, factor: &TableFactor) -> Result<Vec<String>, Error> {
         if let TableFactor::Table { name, alias, .. } = factor
             && let [ObjectNamePart::Identifier(ident)] = name.0.as_slice()

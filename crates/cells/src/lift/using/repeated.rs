@@ -131,7 +131,6 @@ fn columns_of(item: &SelectItem, all: &[Column]) -> Option<Vec<SelectItem>> {
     Some(columns.map(|column| SelectItem::UnnamedExpr(column.expr.clone())).collect())
 }
 
-/// The relation in the name of a column.
 fn qualifier(expr: &Expr) -> Option<&str> {
     match expr {
         Expr::CompoundIdentifier(parts) => match parts.as_slice() {

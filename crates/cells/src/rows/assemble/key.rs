@@ -78,7 +78,6 @@ impl KeyColumn {
         })
     }
 
-    /// Calls `f` with each label of an array that is not NULL.
     pub(super) fn each(&self, array: &ArrayRef, f: &mut dyn FnMut(Label)) -> Result<(), Error> {
         let array = match array.null_count() {
             0 => array.clone(),

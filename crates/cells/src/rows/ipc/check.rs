@@ -13,7 +13,6 @@ const ROWS_OF_NOTHING: u64 = 1 << 20;
 pub(super) struct MessageSpan {
     start: u64,
     head: u64,
-    /// Bytes of the whole message.
     pub(super) length: u64,
 }
 
@@ -68,13 +67,11 @@ pub(super) fn told(bytes: &[u8]) -> &[u8] {
 
 pub(super) struct Batch {
     pub(super) dictionary: Option<i64>,
-    /// True if it continues the dictionary.
     pub(super) is_delta: bool,
     /// Bytes that it unpacks to; 0 if it is not compressed.
     pub(super) unpacked: u64,
 }
 
-/// Validates a message before it is decoded.
 pub(super) fn message(bytes: &[u8], place: MessageSpan, limit: u64) -> Result<Batch> {
     let at = place.start;
     let (head, body) = match bytes.split_at_checked(place.head as usize) {

@@ -163,7 +163,6 @@ fn of_call(
     Ok(new.map_or_else(|| call.clone(), Arc::new))
 }
 
-/// What an expression depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reads {
     Nothing,

@@ -226,7 +226,6 @@ struct TaskRows {
     part: Arc<Part>,
     task: usize,
     context: Arc<TaskContext>,
-    /// Batches and rows that were yielded.
     batches: u64,
     rows: u64,
 }

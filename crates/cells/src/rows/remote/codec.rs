@@ -138,7 +138,6 @@ enum Side {
     Worker(Opening),
 }
 
-/// The stores of a part on a worker.
 pub(super) struct Opening {
     places: Arc<Places>,
     stores: Stores,
@@ -198,12 +197,10 @@ fn external(error: Error) -> DataFusionError {
 }
 
 impl RowsCodec {
-    /// The stores of tables on the server.
     pub(super) fn places(&self) -> &Places {
         &self.places
     }
 
-    /// The stores of a part on a worker.
     pub(super) fn opening(&self) -> Option<&Opening> {
         match &self.side {
             Side::Server(_) => None,

@@ -152,12 +152,10 @@ impl RemoteExec {
         self.is_second
     }
 
-    /// Bytes of the files that the part reads.
     pub(in crate::rows) fn bytes(&self) -> u64 {
         self.part.bytes
     }
 
-    /// What runs the part.
     pub(in crate::rows) fn peers(&self) -> &Arc<dyn RowsPeers> {
         &self.part.peers
     }

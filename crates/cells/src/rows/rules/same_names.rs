@@ -45,7 +45,6 @@ pub(super) fn shown(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPla
     .map(|t| t.data)
 }
 
-/// The names that several columns have.
 fn repeated(schema: &Schema) -> HashSet<String> {
     let mut known = HashSet::new();
     let names = schema.fields().iter().map(|field| field.name());

@@ -107,7 +107,6 @@ fn unmatched(plan: &Arc<dyn ExecutionPlan>, others: &Others) -> Result<Arc<dyn E
     }
 }
 
-/// The memory of a statement's rows.
 pub(super) fn memory_of(context: &TaskContext) -> usize {
     match context.memory_pool().memory_limit() {
         MemoryLimit::Finite(limit) => limit,

@@ -66,7 +66,6 @@ fn once<T: Send + Sync + 'static>(
     work.map(|done| done.map(Arc::new).map_err(Arc::new)).boxed().shared()
 }
 
-/// How the joins of a plan run.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::rows) struct JoinRules {
     /// False where a join whose first side does not fit into memory fails.

@@ -67,7 +67,6 @@ const fn state(depth: usize) -> RandomState {
     RandomState::with_seed(0x7465_7373_6572_6121 + depth as u64)
 }
 
-/// The parts of the groups of so many splits.
 pub(super) fn count_parts(splits: usize) -> usize {
     (splits * PARTS_OF_SPLIT).clamp(*PARTS.start(), *PARTS.end())
 }
@@ -250,7 +249,6 @@ impl PartsExec {
         }
     }
 
-    /// The splits whose rows are distributed to parts.
     pub(in crate::rows) fn count_splits(&self) -> usize {
         self.input().output_partitioning().partition_count()
     }

@@ -295,7 +295,6 @@ pub(super) fn of_sorted(
     Bounds { window: 1, ..bounds_of(name, parts, context) }
 }
 
-/// Rows with their keys, sorted.
 struct SortedRun {
     batches: Vec<RecordBatch>,
     run: Run,
@@ -422,7 +421,6 @@ pub(super) fn limited(
     rows.boxed()
 }
 
-/// Sorts the rows of a split, some at a time.
 fn runs(rows: Begin<RecordBatch>, unit: Unit, keys: Arc<Keys>) -> Begin<SortedRun> {
     Box::new(move |split| {
         let keys = keys.clone();
@@ -467,7 +465,6 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// The rows of these entries with their numbers.
     fn with(&self, rows: &RecordBatch, entries: &[Entry]) -> Result<RecordBatch> {
         let numbers = entries.iter().map(|&(batch, row)| self.starts[batch] + row as u64);
         let mut columns = rows.columns().to_vec();

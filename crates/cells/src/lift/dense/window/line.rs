@@ -22,7 +22,6 @@ use super::super::gather;
 /// Maximum segments of a line: each is a part of the plan.
 const SEGMENTS_MAX: usize = 64;
 
-/// The axis of a window function.
 pub(super) struct Line {
     pub(super) axis: usize,
     /// The partitions along the axis: for each, the positions of its rows in order.
@@ -87,7 +86,6 @@ impl Line {
     }
 }
 
-/// The division of the axes by PARTITION BY.
 pub(super) struct Parts {
     /// Axes whose positions are partitions of their own.
     pub(super) whole: Vec<usize>,

@@ -55,7 +55,6 @@ impl Numbers {
         }
     }
 
-    /// The groups so far.
     pub(super) fn len(&self) -> usize {
         match self.pairs.last() {
             Some(pairs) => pairs.of.len(),

@@ -96,7 +96,6 @@ impl Sets {
         self.sets.len()
     }
 
-    /// The groups so far.
     pub(super) fn len(&self) -> usize {
         self.groups.len()
     }
@@ -203,7 +202,6 @@ impl Finest {
 }
 
 impl Set {
-    /// Finds the groups of new groups of the finest set.
     fn add(&mut self, at: usize, finest: &Finest, groups: &mut Vec<(u32, u32)>) -> Result<()> {
         let new = self.of_finest.len()..finest.numbers.len();
         self.of_finest.reserve(new.len());

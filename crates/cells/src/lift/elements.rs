@@ -62,7 +62,6 @@ pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<Logical
 }
 
 fn has_subquery(node: &LogicalPlan) -> Result<bool> {
-    let mut found = false;
     let is_one = |e: &Expr| {
         matches!(
             e,
@@ -72,11 +71,7 @@ fn has_subquery(node: &LogicalPlan) -> Result<bool> {
                 | Expr::SetComparison(_)
         )
     };
-    node.each_expr(|expr| {
-        found = expr.any(|e| Ok(is_one(e)))?;
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    })?;
-    Ok(found)
+    node.any_expr(|expr| expr.any(|e| Ok(is_one(e))))
 }
 
 /// What is asked of the rows of a subquery.

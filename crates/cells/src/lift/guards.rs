@@ -109,13 +109,9 @@ fn of_plan(plan: LogicalPlan, is_settled: bool) -> Result<LogicalPlan> {
 
 /// True if a part of the node may guard another one.
 fn has_guard(node: &LogicalPlan) -> Result<bool> {
-    let mut found =
+    let is_join =
         matches!(node, LogicalPlan::Join(join) if !join.on.is_empty() && join.filter.is_some());
-    node.each_expr(|expr| {
-        found = found || expr.any(|e| Ok(is_guard(e)))?;
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    })?;
-    Ok(found)
+    Ok(is_join || node.any_expr(|expr| expr.any(|e| Ok(is_guard(e))))?)
 }
 
 fn is_guard(expr: &Expr) -> bool {
@@ -149,12 +145,7 @@ impl<'a> Guards<'a> {
     }
 
     fn any_fails(&self, node: &LogicalPlan) -> Result<bool> {
-        let mut found = false;
-        node.each_expr(|expr| {
-            found = found || self.fails(expr)?;
-            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-        })?;
-        Ok(found)
+        node.any_expr(|expr| self.fails(expr))
     }
 
     fn of_node(&self, node: LogicalPlan) -> Result<LogicalPlan> {

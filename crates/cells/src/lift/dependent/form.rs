@@ -73,12 +73,7 @@ impl Form<'_> {
             let Some(below) = self.pulled(&filter.input, false)? else { return Ok(None) };
             return self.of_condition(&filter.predicate, filter.input.schema(), below);
         }
-        let mut is_direct = false;
-        plan.each_expr(|expr| {
-            is_direct |= names_one(expr, self.names)?;
-            Ok(TreeNodeRecursion::Continue)
-        })?;
-        if is_direct {
+        if plan.any_expr(|expr| names_one(expr, self.names))? {
             return Ok(None);
         }
         match plan {

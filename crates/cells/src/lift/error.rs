@@ -81,13 +81,10 @@ fn lateral(logical: &LogicalPlan) -> Result<(), Error> {
     });
     walk.map_err(plan)?;
     let Some(column) = found else { return Ok(()) };
-    let hint = match has_elements {
-        true => {
-            "join the elements: `SELECT t.id, sum(x) FROM t, unnest(t.l) u(x) GROUP BY t.id`; `array_has(t.l, x)` finds one"
-        }
-        false => {
-            "use it in a WHERE without GROUP BY, DISTINCT or LIMIT around it: `FROM a, LATERAL (SELECT b.v FROM b WHERE b.k = a.k) c`; the latest row of each is `FROM a ASOF JOIN b ON a.k = b.k AND a.time >= b.time`"
-        }
+    let hint = if has_elements {
+        "join the elements: `SELECT t.id, sum(x) FROM t, unnest(t.l) u(x) GROUP BY t.id`; `array_has(t.l, x)` finds one"
+    } else {
+        "use it in a WHERE without GROUP BY, DISTINCT or LIMIT around it: `FROM a, LATERAL (SELECT b.v FROM b WHERE b.k = a.k) c`; the latest row of each is `FROM a ASOF JOIN b ON a.k = b.k AND a.time >= b.time`"
     };
     Err(Error::Unsupported {
         construct: format!(

@@ -284,17 +284,14 @@ impl ExecutionPlan for GatherExec {
         let bounds = bounds_of(self.name(), &self.input, &context);
         let batch_rows = context.session_config().batch_size().max(1);
         let splits = self.input.output_partitioning().partition_count();
-        let rows = match shares_matches(unchecked(&self.input)) {
-            true => {
-                let input = self.input.clone();
-                let anew: Anew<RecordBatch> =
-                    Box::new(move || sharing_matches(&input, context.clone()));
-                in_order_sharing(splits, anew, get_record_batch_memory_size, bounds)?
-            }
-            false => {
-                let begin = partitions_of(self.input.clone(), context);
-                in_order(splits, begin, get_record_batch_memory_size, bounds)
-            }
+        let rows = if shares_matches(unchecked(&self.input)) {
+            let input = self.input.clone();
+            let anew: Anew<RecordBatch> =
+                Box::new(move || sharing_matches(&input, context.clone()));
+            in_order_sharing(splits, anew, get_record_batch_memory_size, bounds)?
+        } else {
+            let begin = partitions_of(self.input.clone(), context);
+            in_order(splits, begin, get_record_batch_memory_size, bounds)
         };
         let rows = coalesced(rows, self.schema(), batch_rows);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))

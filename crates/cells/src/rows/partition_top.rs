@@ -13,7 +13,7 @@
 //! of the rows passes.
 
 use super::splits::keys::{Keys, RowKeys, first_bytes};
-use crate::rows::single::{over, usual};
+use crate::rows::single::{over, shown, usual};
 use crate::walk::Walk;
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
@@ -29,6 +29,7 @@ use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
 use datafusion::physical_expr::window::{StandardWindowExpr, WindowExpr};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, split_conjunction};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
@@ -37,11 +38,9 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowUDFExpr};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::StreamExt;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
-use std::fmt;
 use std::sync::Arc;
 
 /// Largest number of rows of a partition for this optimisation.
@@ -164,11 +163,7 @@ impl PartitionTopExec {
     }
 }
 
-impl DisplayAs for PartitionTopExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PartitionTopExec: the first {}", self.rows)
-    }
-}
+shown!(PartitionTopExec, |node, f| write!(f, "PartitionTopExec: the first {}", node.rows));
 
 impl ExecutionPlan for PartitionTopExec {
     usual!(name, properties of input, input);

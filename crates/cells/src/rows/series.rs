@@ -7,7 +7,7 @@
 //! A step of months is added to the row before, which may have lost days: 31 January, 29 February, 29 March. So do
 //! DuckDB and PostgreSQL.
 
-use super::single::{self, usual};
+use super::single::{self, shown, usual};
 use super::splits::SplitSize;
 use crate::clock;
 use arrow::array::timezone::Tz;
@@ -24,11 +24,8 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
-};
+use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 use futures::stream;
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -208,18 +205,16 @@ impl SeriesExec {
     }
 }
 
-impl DisplayAs for SeriesExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SeriesExec: {}", self.series.function)?;
-        if let SeriesRows::Strided { rows, .. } = self.series.values {
-            write!(f, ", {rows} rows")?;
-        }
-        match self.limit {
-            Some(n) => write!(f, ", limit {n}"),
-            None => Ok(()),
-        }
+shown!(SeriesExec, |node, f| {
+    write!(f, "SeriesExec: {}", node.series.function)?;
+    if let SeriesRows::Strided { rows, .. } = node.series.values {
+        write!(f, ", {rows} rows")?;
     }
-}
+    match node.limit {
+        Some(n) => write!(f, ", limit {n}"),
+        None => Ok(()),
+    }
+});
 
 impl ExecutionPlan for SeriesExec {
     usual!(name, properties, no_inputs, no_expressions);

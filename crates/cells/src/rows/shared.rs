@@ -7,7 +7,7 @@
 //! the statement.
 
 use super::measured::of_operator;
-use super::single::{self, usual};
+use super::single::{self, shown, usual};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::runtime::SpawnedTask;
@@ -18,9 +18,7 @@ use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, SpillMetrics};
 use datafusion::physical_plan::spill::SpillManager;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, execute_stream,
-};
+use datafusion::physical_plan::{ExecutionPlan, PlanProperties, execute_stream};
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use std::fmt;
@@ -155,11 +153,7 @@ struct SharedExec {
     properties: Arc<PlanProperties>,
 }
 
-impl DisplayAs for SharedExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SharedExec: {}", self.table.name)
-    }
-}
+shown!(SharedExec, |node, f| write!(f, "SharedExec: {}", node.table.name));
 
 impl ExecutionPlan for SharedExec {
     usual!(name, properties, no_inputs, no_expressions);

@@ -158,7 +158,24 @@ macro_rules! shown_by_name {
     };
 }
 
+/// Shows nodes by what is written for one.
+macro_rules! shown {
+    ($type:ident, |$node:ident, $f:ident| $written:expr) => {
+        impl ::datafusion::physical_plan::DisplayAs for $type {
+            fn fmt_as(
+                &self,
+                _: ::datafusion::physical_plan::DisplayFormatType,
+                $f: &mut ::std::fmt::Formatter<'_>,
+            ) -> ::std::fmt::Result {
+                let $node = self;
+                $written
+            }
+        }
+    };
+}
+
 pub(super) use over;
+pub(super) use shown;
 pub(super) use shown_by_name;
 pub(super) use usual;
 

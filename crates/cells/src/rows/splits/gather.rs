@@ -5,7 +5,7 @@ use super::in_order::{Anew, Begin, Bounds, WINDOW, in_order, in_order_sharing};
 use super::last::{Others, ending_last};
 use super::replaced;
 use crate::rows::remote::RemoteExec;
-use crate::rows::single::{self, over, usual};
+use crate::rows::single::{self, over, shown, usual};
 use crate::rows::stop::unchecked;
 use datafusion::arrow::array::Array;
 use datafusion::arrow::compute::BatchCoalescer;
@@ -18,12 +18,9 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
-};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
-use std::fmt;
 use std::sync::Arc;
 
 /// The threads that compute rows, as an extension of DataFusion's configuration.
@@ -264,11 +261,11 @@ impl GatherExec {
     }
 }
 
-impl DisplayAs for GatherExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GatherExec: {} splits", self.input.output_partitioning().partition_count())
-    }
-}
+shown!(GatherExec, |node, f| write!(
+    f,
+    "GatherExec: {} splits",
+    node.input.output_partitioning().partition_count()
+));
 
 impl ExecutionPlan for GatherExec {
     usual!(name, properties, input, in_order, no_expressions);

@@ -20,7 +20,7 @@ use super::gather::{Unit, bounds, bounds_of, one_turn, partitions_of, shares_mat
 use super::in_order::{Begin, Bounds, in_order};
 use super::keys::{Entry, Keys, Run};
 use super::parts::{PartsExec, count_parts};
-use crate::rows::single::{self, over, usual};
+use crate::rows::single::{self, over, shown, usual};
 use datafusion::arrow::array::{Array, ArrayRef, UInt64Array};
 use datafusion::arrow::compute::{concat_batches, interleave_record_batch};
 use datafusion::arrow::datatypes::SchemaRef;
@@ -37,13 +37,11 @@ use datafusion::physical_plan::execution_plan::{
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
-    PlanProperties,
+    ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
 };
 use files::SortedFiles;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
-use std::fmt;
 use std::sync::Arc;
 
 const PART_ROWS: usize = 1 << 16;
@@ -168,15 +166,13 @@ impl SortSplitsExec {
     }
 }
 
-impl DisplayAs for SortSplitsExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SortSplitsExec: [{}]", self.order)?;
-        match self.limit {
-            Some(limit) => write!(f, ", the first {limit}"),
-            None => Ok(()),
-        }
+shown!(SortSplitsExec, |node, f| {
+    write!(f, "SortSplitsExec: [{}]", node.order)?;
+    match node.limit {
+        Some(limit) => write!(f, ", the first {limit}"),
+        None => Ok(()),
     }
-}
+});
 
 impl ExecutionPlan for SortSplitsExec {
     usual!(name, properties, input);

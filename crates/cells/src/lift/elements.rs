@@ -39,17 +39,16 @@ const NAME: &str = "tessera_elements";
 pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
     let mut is_changed = false;
     plan.map_all_up(|node| {
-        let node = match has_subquery(&node)? {
-            true => {
-                let schema = merge_schema(&node.inputs());
-                super::map_parts(node, |expr| {
-                    Ok(match replaced(&expr, &schema, state)? {
-                        Some(call) => Transformed::yes(call),
-                        None => Transformed::no(expr),
-                    })
-                })?
-            }
-            false => Transformed::no(node),
+        let node = if has_subquery(&node)? {
+            let schema = merge_schema(&node.inputs());
+            super::map_parts(node, |expr| {
+                Ok(match replaced(&expr, &schema, state)? {
+                    Some(call) => Transformed::yes(call),
+                    None => Transformed::no(expr),
+                })
+            })?
+        } else {
+            Transformed::no(node)
         };
         is_changed |= node.transformed;
         if !is_changed {

@@ -254,11 +254,10 @@ pub(crate) fn of_surface(error: Error, because: &str) -> Error {
         return error;
     }
     let over = ["cumsum", "cumprod", "diff", "shift", "rolling", "ffill"];
-    let hint = match over.contains(&name.to_ascii_lowercase().as_str()) {
-        true => {
-            "along a dimension write it with OVER, as in `sum(v) OVER (PARTITION BY lat, lon ORDER BY time)`; or put it into a subquery: `FROM (SELECT … AS name FROM x)`"
-        }
-        false => "put the tensor part into a subquery: `FROM (SELECT … AS name FROM x)`",
+    let hint = if over.contains(&name.to_ascii_lowercase().as_str()) {
+        "along a dimension write it with OVER, as in `sum(v) OVER (PARTITION BY lat, lon ORDER BY time)`; or put it into a subquery: `FROM (SELECT … AS name FROM x)`"
+    } else {
+        "put the tensor part into a subquery: `FROM (SELECT … AS name FROM x)`"
     };
     Error::Cells {
         code: "wrong_surface",

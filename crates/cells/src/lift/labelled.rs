@@ -183,12 +183,11 @@ fn columns(query: &mut Query) -> Result<Option<Columns>, Error> {
     let position = Position::of_span(query.span());
     let Some(block) = scope::innermost_mut(query) else { return Ok(None) };
     let bracketed = block.projection.iter().any(|item| ast::bracket_dim(item).is_some());
-    let keys: Vec<bool> = match bracketed {
-        true => block.projection.iter().map(|item| ast::bracket_dim(item).is_some()).collect(),
-        false => {
-            let grouped = grouped(block);
-            block.projection.iter().enumerate().map(|(at, item)| grouped(at, item)).collect()
-        }
+    let keys: Vec<bool> = if bracketed {
+        block.projection.iter().map(|item| ast::bracket_dim(item).is_some()).collect()
+    } else {
+        let grouped = grouped(block);
+        block.projection.iter().enumerate().map(|(at, item)| grouped(at, item)).collect()
     };
     if !keys.contains(&true) {
         return Ok(None);

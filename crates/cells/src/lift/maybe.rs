@@ -51,12 +51,11 @@ fn is_one(expr: &Expr) -> bool {
 }
 
 fn one(expr: Expr, function: &Arc<ScalarUDF>) -> Transformed<Expr> {
-    match is_one(&expr) {
-        true => {
-            let call = ScalarFunction::new_udf(function.clone(), vec![expr]);
-            Transformed::yes(Expr::ScalarFunction(call))
-        }
-        false => Transformed::no(expr),
+    if is_one(&expr) {
+        let call = ScalarFunction::new_udf(function.clone(), vec![expr]);
+        Transformed::yes(Expr::ScalarFunction(call))
+    } else {
+        Transformed::no(expr)
     }
 }
 

@@ -167,12 +167,11 @@ impl Rules<'_> {
         if !self.has_null(&list)? || list.expr.contains_outer() {
             return Ok(jump(Expr::InSubquery(list), transformed));
         }
-        let is_null = match is_correlated(&list.subquery) {
-            true => {
-                let null = filtered(&list.subquery, self.equal(&list)?.is_null())?;
-                exists(subquery(&list.subquery, null), false)
-            }
-            false => self.has_null_member(&list)?,
+        let is_null = if is_correlated(&list.subquery) {
+            let null = filtered(&list.subquery, self.equal(&list)?.is_null())?;
+            exists(subquery(&list.subquery, null), false)
+        } else {
+            self.has_null_member(&list)?
         };
         let negated = list.negated;
         let found = Expr::InSubquery(InSubquery { negated: false, ..list });

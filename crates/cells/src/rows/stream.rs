@@ -134,12 +134,11 @@ impl RowStream {
                 }
                 break;
             }
-            let ready = match self.scan.rooted.roots.is_empty() {
-                true => {
-                    let (start, len) = (self.at, self.end - self.at);
-                    Ready { rows: Numbers::Range { start, len }, cells: Vec::new() }
-                }
-                false => self.fill().await?,
+            let ready = if self.scan.rooted.roots.is_empty() {
+                let (start, len) = (self.at, self.end - self.at);
+                Ready { rows: Numbers::Range { start, len }, cells: Vec::new() }
+            } else {
+                self.fill().await?
             };
             self.at += ready.rows.len();
             self.ready = Some(self.present(ready)?);

@@ -274,14 +274,13 @@ impl ScalarUDFImpl for OfTime {
         let values = value.to_array(1)?;
         if let Kind::Epoch(scale) = self.kind {
             let is_time = *args.return_field.data_type() != MOMENT;
-            let out: ArrayRef = match is_time {
-                true => Arc::new(self.epoch(&values, scale)?),
-                false => {
-                    let of = values.as_primitive::<Int64Type>().iter();
-                    let us = of
-                        .map(|ms| ms.map(|ms| ms.checked_mul(1000).ok_or_else(beyond)).transpose());
-                    cast(&us.collect::<Result<Int64Array>>()?, &MOMENT)?
-                }
+            let out: ArrayRef = if is_time {
+                Arc::new(self.epoch(&values, scale)?)
+            } else {
+                let of = values.as_primitive::<Int64Type>().iter();
+                let us =
+                    of.map(|ms| ms.map(|ms| ms.checked_mul(1000).ok_or_else(beyond)).transpose());
+                cast(&us.collect::<Result<Int64Array>>()?, &MOMENT)?
             };
             return super::columnar(out, is_scalar);
         }

@@ -360,12 +360,11 @@ fn interpolated<V: Value>(values: &mut [V], is_sorted: bool, at: f64) -> Option<
     let place = at.clamp(0.0, 1.0) * last as f64;
     let low = place.floor() as usize;
     let weight = place - low as f64;
-    let (lower, upper) = match is_sorted {
-        true => (values[low], values.get(low + 1).copied()),
-        false => {
-            let (_, &mut lower, above) = values.select_nth_unstable_by(low, V::order);
-            (lower, above.iter().copied().min_by(V::order))
-        }
+    let (lower, upper) = if is_sorted {
+        (values[low], values.get(low + 1).copied())
+    } else {
+        let (_, &mut lower, above) = values.select_nth_unstable_by(low, V::order);
+        (lower, above.iter().copied().min_by(V::order))
     };
     Some(upper.map_or(lower, |upper| between(lower, upper, weight)))
 }

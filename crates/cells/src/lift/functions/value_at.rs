@@ -99,12 +99,11 @@ impl Accumulator for Best {
             }
         }
         let Some(row) = first else { return Ok(()) };
-        let is_better = match self.key.is_null() {
-            true => true,
-            false => {
-                let best = self.key.to_array()?;
-                make_comparator(keys.as_ref(), best.as_ref(), ORDER)?(row, 0) == wanted
-            }
+        let is_better = if self.key.is_null() {
+            true
+        } else {
+            let best = self.key.to_array()?;
+            make_comparator(keys.as_ref(), best.as_ref(), ORDER)?(row, 0) == wanted
         };
         if is_better {
             // Else they would keep all of the batch.

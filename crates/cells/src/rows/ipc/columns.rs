@@ -44,12 +44,11 @@ impl Columns {
         for (field, &place) in self.schema.fields().iter().zip(&self.places) {
             let is_at = |at: usize| file.fields().get(at).is_some_and(|f| f.name() == field.name());
             // Most files have the places of the table.
-            let at = match is_at(place) {
-                true => Some(place),
-                false => {
-                    let names = names.get_or_insert_with(|| places(file));
-                    names.get(field.name().as_str()).copied()
-                }
+            let at = if is_at(place) {
+                Some(place)
+            } else {
+                let names = names.get_or_insert_with(|| places(file));
+                names.get(field.name().as_str()).copied()
             };
             // A column without a type has only NULL.
             let at = at.filter(|&at| !file.field(at).data_type().is_null());

@@ -203,12 +203,11 @@ impl BatchReader {
             return Ok(None);
         }
         self.next = 0;
-        let whole = match self.held.is_empty() {
-            true => Buffer::from(bytes),
-            false => {
-                self.held.extend_from_slice(&bytes);
-                Buffer::from(mem::take(&mut self.held))
-            }
+        let whole = if self.held.is_empty() {
+            Buffer::from(bytes)
+        } else {
+            self.held.extend_from_slice(&bytes);
+            Buffer::from(mem::take(&mut self.held))
         };
         if is_fresh == 1 {
             self.decoder = StreamDecoder::new();

@@ -136,13 +136,12 @@ impl SortSplitsExec {
         context: Arc<TaskContext>,
     ) -> Result<impl Future<Output = Result<Sorted>> + Send + 'static> {
         let input = self.input.clone();
-        let sort = match self.is_sorted {
-            true => None,
-            false => {
-                let keys = Arc::new(Keys::new(&self.own_keys()?, &input.schema())?);
-                let (input, order) = (input.clone(), self.order.clone());
-                Some(Sort { input, order, keys, whole, most: None, context })
-            }
+        let sort = if self.is_sorted {
+            None
+        } else {
+            let keys = Arc::new(Keys::new(&self.own_keys()?, &input.schema())?);
+            let (input, order) = (input.clone(), self.order.clone());
+            Some(Sort { input, order, keys, whole, most: None, context })
         };
         Ok(async move {
             match sort {

@@ -312,9 +312,7 @@ impl<'a> Guards<'a> {
         mut call: AggregateFunction,
         guards: &[Expr],
     ) -> Result<AggregateFunction> {
-        let filter = call.params.filter.take();
-        let (filter, known) = self.of_filter(filter, guards)?;
-        call.params.filter = filter;
+        let known = self.of_filter(call.params.filter.as_deref_mut(), guards)?;
         for value in &mut call.params.args {
             *value = self.visit(std::mem::take(value), &known, Counts::Each)?;
         }
@@ -329,9 +327,7 @@ impl<'a> Guards<'a> {
         mut call: Box<WindowFunction>,
         guards: &[Expr],
     ) -> Result<Box<WindowFunction>> {
-        let filter = call.params.filter.take();
-        let (filter, known) = self.of_filter(filter, guards)?;
-        call.params.filter = filter;
+        let known = self.of_filter(call.params.filter.as_deref_mut(), guards)?;
         for value in &mut call.params.args {
             *value = self.visit(std::mem::take(value), &known, Counts::Each)?;
         }
@@ -342,21 +338,17 @@ impl<'a> Guards<'a> {
         Ok(call)
     }
 
-    /// A FILTER, and the guards of the arguments.
-    fn of_filter(
-        &self,
-        filter: Option<Box<Expr>>,
-        guards: &[Expr],
-    ) -> Result<(Option<Box<Expr>>, Vec<Expr>)> {
+    /// Guards a FILTER, and returns the guards of the arguments.
+    fn of_filter(&self, filter: Option<&mut Expr>, guards: &[Expr]) -> Result<Vec<Expr>> {
         let mut known = guards.to_vec();
-        let Some(filter) = filter else { return Ok((None, known)) };
-        let filter = self.visit(*filter, guards, Counts::True)?;
-        for part in split_conjunction(bare(&filter)) {
+        let Some(filter) = filter else { return Ok(known) };
+        *filter = self.visit(std::mem::take(filter), guards, Counts::True)?;
+        for part in split_conjunction(bare(filter)) {
             if is_usable(part)? {
                 known.push(bare(part).clone());
             }
         }
-        Ok((Some(Box::new(filter)), known))
+        Ok(known)
     }
 
     /// `tessera_where(…)`: its guards that are among these are guarded themselves.

@@ -210,10 +210,7 @@ shown!(SeriesExec, |node, f| {
     if let SeriesRows::Strided { rows, .. } = node.series.values {
         write!(f, ", {rows} rows")?;
     }
-    match node.limit {
-        Some(n) => write!(f, ", limit {n}"),
-        None => Ok(()),
-    }
+    node.limit.map_or(Ok(()), |n| write!(f, ", limit {n}"))
 });
 
 impl ExecutionPlan for SeriesExec {

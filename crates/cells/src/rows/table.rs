@@ -204,10 +204,7 @@ shown!(TensorExec, |node, f| {
     if let Some(top) = &node.scan.top {
         write!(f, ", the first {} by a key", top.rows)?;
     }
-    match node.limit {
-        Some(n) => write!(f, ", limit {n}"),
-        None => Ok(()),
-    }
+    node.limit.map_or(Ok(()), |n| write!(f, ", limit {n}"))
 });
 
 impl ExecutionPlan for TensorExec {

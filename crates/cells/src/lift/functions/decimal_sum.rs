@@ -112,6 +112,13 @@ impl Groups {
     }
 }
 
+/// The values, with NULL in the rows that a FILTER leaves out.
+pub(super) fn kept(values: &dyn Array, filter: Option<&BooleanArray>) -> Result<ArrayRef> {
+    let Some(filter) = filter else { return Ok(values.slice(0, values.len())) };
+    let out: BooleanArray = filter.iter().map(|keep| Some(keep != Some(true))).collect();
+    Ok(nullif(values, &out)?)
+}
+
 impl GroupsAccumulator for Groups {
     fn update_batch(
         &mut self,
@@ -155,14 +162,7 @@ impl GroupsAccumulator for Groups {
         filter: Option<&BooleanArray>,
     ) -> Result<Vec<ArrayRef>> {
         let values = decimals(values)?;
-        let kept = match filter {
-            None => values.clone(),
-            Some(filter) => {
-                let out: BooleanArray =
-                    filter.iter().map(|keep| Some(keep != Some(true))).collect();
-                nullif(values, &out)?.as_primitive::<Decimal128Type>().clone()
-            }
-        };
+        let kept = kept(values, filter)?.as_primitive::<Decimal128Type>().clone();
         Ok(vec![Arc::new(kept.with_data_type(self.result.clone()))])
     }
 

@@ -167,10 +167,7 @@ impl SortSplitsExec {
 
 shown!(SortSplitsExec, |node, f| {
     write!(f, "SortSplitsExec: [{}]", node.order)?;
-    match node.limit {
-        Some(limit) => write!(f, ", the first {limit}"),
-        None => Ok(()),
-    }
+    node.limit.map_or(Ok(()), |limit| write!(f, ", the first {limit}"))
 });
 
 impl ExecutionPlan for SortSplitsExec {

@@ -66,7 +66,6 @@ fn nanoseconds(unit: TimeUnit) -> i128 {
     }
 }
 
-/// Nanoseconds as a time in `unit`.
 fn in_unit(ns: i128, unit: TimeUnit) -> Option<i64> {
     i64::try_from(ns.div_euclid(nanoseconds(unit))).ok()
 }

@@ -30,7 +30,6 @@ pub(crate) struct Size {
 impl Size {
     pub(crate) const COLUMN: Self = Self { parts: 1, depth: 0 };
 
-    /// The size of two operands.
     pub(crate) fn beside(self, other: Self) -> Self {
         Self { parts: self.parts.saturating_add(other.parts), depth: self.depth.max(other.depth) }
     }

@@ -140,14 +140,12 @@ use tessera_frontend::error::Error;
 use tessera_frontend::scope::Scope;
 use using::Stars;
 
-/// A resolved relation of a cell block.
 #[derive(Clone)]
 pub(crate) enum CellRelation {
     /// A tensor or a dataset.
     Cube(Arc<Cube>),
     /// A table of rows, and the qualifier of its columns without an alias.
     Rows {
-        /// The table.
         source: Arc<dyn TableSource>,
         name: String,
         /// Alternative names of its columns, and the columns.
@@ -168,9 +166,6 @@ pub(crate) enum CellRelation {
 pub(crate) trait CellTables {
     /// Resolves a relation. A subquery (or the query of a CTE) is either a tensor block, which yields
     /// a cube, or cells, which are [`CellRelation::Sql`]. `scope` has the CTEs that the relation sees.
-    ///
-    /// # Errors
-    /// The binder's, for unknown names.
     fn relation(&self, relation: &Relation<'_>, scope: &Scope) -> Result<CellRelation, Error>;
 
     /// The value of `now()`: microseconds since 1970.
@@ -315,10 +310,7 @@ impl Lift<'_> {
         let (logical, orders) = self.optimized(query, prepared, because, as_tensors, stars)?;
         let logical = join_keys::rewrite(logical).and_then(faster::rewrite);
         let logical = logical.and_then(|plan| self.rows(plan));
-        let logical = match as_tensors {
-            true => logical,
-            false => logical.and_then(using::numbered),
-        };
+        let logical = if as_tensors { logical } else { logical.and_then(using::numbered) };
         Ok((logical.map_err(|e| attempts::told(e, prepared, self.state))?, orders))
     }
 

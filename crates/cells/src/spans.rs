@@ -151,10 +151,7 @@ impl Span {
         };
         let of_float = |number: f64| {
             let scaled = (number * self.factor as f64).round_ties_even();
-            match scaled.abs() < i64::MAX as f64 {
-                true => Ok(scaled as i64),
-                false => Err(refused(&number)),
-            }
+            if scaled.abs() < i64::MAX as f64 { Ok(scaled as i64) } else { Err(refused(&number)) }
         };
         let counts: Int64Array = match numbers.data_type() {
             of if of.is_floating() => {

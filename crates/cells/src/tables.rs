@@ -121,7 +121,6 @@ impl TableFormat {
         }
     }
 
-    /// True for the name of a file of this format.
     fn has(self, name: &str) -> bool {
         Self::of_url(name) == Some(self)
     }

@@ -59,8 +59,14 @@ pub(crate) trait WalkPlan: Sized {
     /// [`Walk::map_down`] for all nodes: `transform_down_with_subqueries`.
     fn map_all_down(self, f: impl FnMut(Self) -> Mapped<Self>) -> Mapped<Self>;
 
+    /// [`Walk::any`] for all nodes.
+    fn any_of_all(&self, f: impl FnMut(&Self) -> Result<bool>) -> Result<bool>;
+
     /// Calls `f` for each expression: `apply_expressions`.
     fn each_expr(&self, f: impl FnMut(&Expr) -> Walked) -> Walked;
+
+    /// True if `f` is true for an expression.
+    fn any_expr(&self, f: impl FnMut(&Expr) -> Result<bool>) -> Result<bool>;
 
     /// Replaces each expression: `map_expressions`.
     fn map_exprs(self, f: impl FnMut(Expr) -> Mapped<Expr>) -> Mapped<Self>;
@@ -79,8 +85,20 @@ impl WalkPlan for LogicalPlan {
         map_all_down(self, &mut f)
     }
 
+    fn any_of_all(&self, mut f: impl FnMut(&Self) -> Result<bool>) -> Result<bool> {
+        let mut found = false;
+        each_of_all(self, &mut |node| stop_if(&mut found, f(node)?))?;
+        Ok(found)
+    }
+
     fn each_expr(&self, mut f: impl FnMut(&Expr) -> Walked) -> Walked {
         each_expr(self, &mut f)
+    }
+
+    fn any_expr(&self, mut f: impl FnMut(&Expr) -> Result<bool>) -> Result<bool> {
+        let mut found = false;
+        each_expr(self, &mut |expr| stop_if(&mut found, f(expr)?))?;
+        Ok(found)
     }
 
     fn map_exprs(self, mut f: impl FnMut(Expr) -> Mapped<Expr>) -> Mapped<Self> {
@@ -100,11 +118,13 @@ fn each_below<'n, N: TreeNode>(node: &'n N, f: &mut dyn FnMut(&'n N) -> Walked) 
 
 fn any<N: TreeNode>(node: &N, f: &mut dyn FnMut(&N) -> Result<bool>) -> Result<bool> {
     let mut found = false;
-    each(node, &mut |node| {
-        found = f(node)?;
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    })?;
+    each(node, &mut |node| stop_if(&mut found, f(node)?))?;
     Ok(found)
+}
+
+fn stop_if(found: &mut bool, is_one: bool) -> Walked {
+    *found = is_one;
+    Ok(if is_one { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
 }
 
 fn map_up<N: TreeNode>(node: N, f: &mut dyn FnMut(N) -> Mapped<N>) -> Mapped<N> {
@@ -144,3 +164,26 @@ fn each_expr(plan: &LogicalPlan, f: &mut dyn FnMut(&Expr) -> Walked) -> Walked {
 fn map_exprs(plan: LogicalPlan, f: &mut dyn FnMut(Expr) -> Mapped<Expr>) -> Mapped<LogicalPlan> {
     plan.map_expressions(f)
 }
+
+/// Counts the open queries of a `VisitorMut` in one of its fields.
+macro_rules! counts_queries {
+    ($field:ident) => {
+        fn pre_visit_query(
+            &mut self,
+            _: &mut ::sqlparser::ast::Query,
+        ) -> ::std::ops::ControlFlow<Self::Break> {
+            self.$field += 1;
+            ::std::ops::ControlFlow::Continue(())
+        }
+
+        fn post_visit_query(
+            &mut self,
+            _: &mut ::sqlparser::ast::Query,
+        ) -> ::std::ops::ControlFlow<Self::Break> {
+            self.$field -= 1;
+            ::std::ops::ControlFlow::Continue(())
+        }
+    };
+}
+
+pub(crate) use counts_queries;

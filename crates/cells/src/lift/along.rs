@@ -12,7 +12,6 @@ use datafusion::execution::context::SessionConfig;
 use super::labels::{BLOCK, Kept};
 use tessera_frontend::error::Error;
 
-/// Labels along a dimension.
 #[derive(Debug, Clone)]
 pub(crate) enum Along {
     /// One value per position.
@@ -47,7 +46,6 @@ impl Along {
         }
     }
 
-    /// A range of the labels.
     pub(crate) fn slice(&self, from: u64, len: u64) -> Along {
         match self {
             Along::Values(values) => Along::Values(values.slice(from as usize, len as usize)),
@@ -55,7 +53,6 @@ impl Along {
         }
     }
 
-    /// The labels at the kept positions.
     pub(crate) fn kept(&self, kept: &Kept) -> Result<Along> {
         Ok(match (self, kept) {
             (_, Kept::Range { start, len }) => self.slice(*start, *len),

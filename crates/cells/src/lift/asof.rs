@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use crate::walk::WalkPlan;
 use arrow::datatypes::{DataType, Field};
-use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{
     DFSchema, DataFusionError, JoinConstraint, NullEquality, Result, ScalarValue,
 };
@@ -267,15 +267,5 @@ fn null_of(field: &Field) -> Result<Expr> {
 
 /// True if a plan may have other rows each time that it runs.
 fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
-    let mut found = false;
-    plan.each_of_all(|node| {
-        node.each_expr(|expr| {
-            found |= expr.is_volatile();
-            Ok(match found {
-                true => TreeNodeRecursion::Stop,
-                false => TreeNodeRecursion::Continue,
-            })
-        })
-    })?;
-    Ok(found)
+    plan.any_of_all(|node| node.any_expr(|expr| Ok(expr.is_volatile())))
 }

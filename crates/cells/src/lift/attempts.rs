@@ -20,9 +20,6 @@ impl<'a> Lift<'a> {
 
 impl Lift<'_> {
     /// The plan of a prepared query. `as_tensors`: see [`Form`].
-    ///
-    /// # Errors
-    /// Those of [`plan`](super::plan), with the position of the expression at fault.
     pub(super) fn planned(
         &mut self,
         query: Query,

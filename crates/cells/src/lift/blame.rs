@@ -32,9 +32,7 @@ const TIME_MAX: Duration = Duration::from_secs(3);
 /// The result of planning a changed query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// The query has a plan.
     Planned,
-    /// It fails with the error of the search.
     SameError,
     /// It fails with another error.
     OtherError,
@@ -62,11 +60,9 @@ struct Part {
     end: usize,
     /// The expression around it; `None` for the whole expression of a clause.
     around: Option<usize>,
-    /// The number of queries around it.
     depth: usize,
 }
 
-/// Numbers the expressions of a query.
 #[derive(Default)]
 struct Numbered {
     parts: Vec<Part>,

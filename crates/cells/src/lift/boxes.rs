@@ -15,7 +15,6 @@ use datafusion::common::Result;
 
 use super::labels::{Factors, Kept};
 
-/// The boxes of a relation.
 #[derive(Debug, Clone)]
 pub(crate) struct Boxes {
     /// The axis of the table's rows: each of its kept positions is a box.

@@ -92,7 +92,6 @@ fn named(expr: Expr) -> Result<Expr> {
     Ok(expr.alias(name))
 }
 
-/// Strips aliases.
 pub(super) fn bare(mut expr: &Expr) -> &Expr {
     while let Expr::Alias(alias) = expr {
         expr = &alias.expr;

@@ -48,17 +48,12 @@ pub(crate) struct CubeVariable {
 pub(crate) enum Cells {
     /// A stored array and the decoding of its raw cells.
     Stored {
-        /// The array.
         source: Arc<SourceRef>,
         /// Masks, packing and time.
         decode: Decode,
     },
     /// A tensor that a tensor block computes.
-    Planned {
-        block: Arc<Lowered>,
-        /// The tensor.
-        node: NodeId,
-    },
+    Planned { block: Arc<Lowered>, node: NodeId },
 }
 
 impl Cube {
@@ -106,9 +101,6 @@ impl CubeVariable {
     }
 
     /// Adds its decoded cells to a graph as a node of its shape.
-    ///
-    /// # Errors
-    /// The errors of the planner's constructors, for a source that cannot be addressed.
     pub(crate) fn build(&self, b: &mut Builder) -> Result<NodeId, Error> {
         match &self.cells {
             Cells::Stored { source, decode } => {

@@ -71,11 +71,7 @@ struct Operation {
 hashed_by!(Operation, function => function.name);
 
 impl ScalarUDFImpl for Operation {
-    scalar!(signature);
-
-    fn name(&self) -> &str {
-        self.name
-    }
+    scalar!(name, signature);
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         let [l, r] = types else { return internal_err!("`{}` takes two sides", self.op) };

@@ -65,7 +65,6 @@ pub(crate) fn dense(
 pub(crate) use finite::bound;
 pub(crate) use top::{sort_below, top};
 
-/// The state of one lift.
 struct Dense<'a> {
     b: Builder,
     state: &'a SessionState,
@@ -117,7 +116,6 @@ impl Dense<'_> {
         }
     }
 
-    /// All cells of a table.
     fn table(&mut self, scan: &TableScan) -> Result<Relation, Reason> {
         let is_plain = scan.projection.is_none() && scan.filters.is_empty() && scan.fetch.is_none();
         if is_plain && let Some(rows) = rows_in_memory(&*scan.source) {

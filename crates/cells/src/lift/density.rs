@@ -34,7 +34,6 @@ impl FromStr for Density {
     }
 }
 
-/// The form of a plan.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
     pub density: Density,

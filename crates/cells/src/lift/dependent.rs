@@ -129,7 +129,6 @@ fn named(of: &Subquery) -> Result<Option<Subquery>> {
     Ok(Some(Subquery { subquery: Arc::new(LogicalPlan::Projection(new)), ..of.clone() }))
 }
 
-/// Rewrites the subqueries of a node.
 fn one(
     node: LogicalPlan,
     state: &SessionState,
@@ -197,7 +196,6 @@ fn only_input(node: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     Ok(Some(LogicalPlan::clone(input)))
 }
 
-/// A subquery that is rewritten here.
 struct Taken {
     question: Question,
     outside: Vec<Outside>,

@@ -39,17 +39,16 @@ const NAME: &str = "tessera_elements";
 pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
     let mut is_changed = false;
     plan.map_all_up(|node| {
-        let node = match has_subquery(&node)? {
-            true => {
-                let schema = merge_schema(&node.inputs());
-                super::map_parts(node, |expr| {
-                    Ok(match replaced(&expr, &schema, state)? {
-                        Some(call) => Transformed::yes(call),
-                        None => Transformed::no(expr),
-                    })
-                })?
-            }
-            false => Transformed::no(node),
+        let node = if has_subquery(&node)? {
+            let schema = merge_schema(&node.inputs());
+            super::map_parts(node, |expr| {
+                Ok(match replaced(&expr, &schema, state)? {
+                    Some(call) => Transformed::yes(call),
+                    None => Transformed::no(expr),
+                })
+            })?
+        } else {
+            Transformed::no(node)
         };
         is_changed |= node.transformed;
         if !is_changed {
@@ -62,7 +61,6 @@ pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<Logical
 }
 
 fn has_subquery(node: &LogicalPlan) -> Result<bool> {
-    let mut found = false;
     let is_one = |e: &Expr| {
         matches!(
             e,
@@ -72,11 +70,7 @@ fn has_subquery(node: &LogicalPlan) -> Result<bool> {
                 | Expr::SetComparison(_)
         )
     };
-    node.each_expr(|expr| {
-        found = expr.any(|e| Ok(is_one(e)))?;
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    })?;
-    Ok(found)
+    node.any_expr(|expr| expr.any(|e| Ok(is_one(e))))
 }
 
 /// What is asked of the rows of a subquery.

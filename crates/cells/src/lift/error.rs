@@ -17,7 +17,6 @@ use tessera_frontend::functions::functions;
 use crate::error::{RowsErrorKind, conversion, plain, spoken_in};
 pub(crate) use calls::{Call, InCall, name_in, placed, spoken};
 
-/// An error of the planner's constructors.
 pub(crate) fn planner(error: tessera_planner::error::Error) -> Error {
     Error::Cells {
         code: error.code(),
@@ -82,13 +81,10 @@ fn lateral(logical: &LogicalPlan) -> Result<(), Error> {
     });
     walk.map_err(plan)?;
     let Some(column) = found else { return Ok(()) };
-    let hint = match has_elements {
-        true => {
-            "join the elements: `SELECT t.id, sum(x) FROM t, unnest(t.l) u(x) GROUP BY t.id`; `array_has(t.l, x)` finds one"
-        }
-        false => {
-            "use it in a WHERE without GROUP BY, DISTINCT or LIMIT around it: `FROM a, LATERAL (SELECT b.v FROM b WHERE b.k = a.k) c`; the latest row of each is `FROM a ASOF JOIN b ON a.k = b.k AND a.time >= b.time`"
-        }
+    let hint = if has_elements {
+        "join the elements: `SELECT t.id, sum(x) FROM t, unnest(t.l) u(x) GROUP BY t.id`; `array_has(t.l, x)` finds one"
+    } else {
+        "use it in a WHERE without GROUP BY, DISTINCT or LIMIT around it: `FROM a, LATERAL (SELECT b.v FROM b WHERE b.k = a.k) c`; the latest row of each is `FROM a ASOF JOIN b ON a.k = b.k AND a.time >= b.time`"
     };
     Err(Error::Unsupported {
         construct: format!(
@@ -258,11 +254,10 @@ pub(crate) fn of_surface(error: Error, because: &str) -> Error {
         return error;
     }
     let over = ["cumsum", "cumprod", "diff", "shift", "rolling", "ffill"];
-    let hint = match over.contains(&name.to_ascii_lowercase().as_str()) {
-        true => {
-            "along a dimension write it with OVER, as in `sum(v) OVER (PARTITION BY lat, lon ORDER BY time)`; or put it into a subquery: `FROM (SELECT … AS name FROM x)`"
-        }
-        false => "put the tensor part into a subquery: `FROM (SELECT … AS name FROM x)`",
+    let hint = if over.contains(&name.to_ascii_lowercase().as_str()) {
+        "along a dimension write it with OVER, as in `sum(v) OVER (PARTITION BY lat, lon ORDER BY time)`; or put it into a subquery: `FROM (SELECT … AS name FROM x)`"
+    } else {
+        "put the tensor part into a subquery: `FROM (SELECT … AS name FROM x)`"
     };
     Error::Cells {
         code: "wrong_surface",
@@ -579,7 +574,6 @@ fn sentence(message: &str) -> String {
     spoken_in(line.trim_end_matches('.'))
 }
 
-/// The position of the first column in an expression.
 pub(super) fn position_of(expr: &Expr) -> Option<Position> {
     let columns = expr.column_refs();
     let mut spans: Vec<_> = columns.iter().filter_map(|column| column.spans().first()).collect();

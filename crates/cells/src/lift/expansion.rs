@@ -20,7 +20,6 @@ use sqlparser::ast::{ObjectName, Query, TableFactor, Visitor};
 
 use tessera_frontend::error::Error;
 
-/// Maximum relations of one query of rows.
 const RELATIONS_MAX: u64 = 1024;
 
 /// Visits of a subquery of an expression per visit of the enclosing query.
@@ -33,9 +32,6 @@ const WALKED_MAX: u64 = 5_000_000;
 pub(super) const PARTS_MAX: u64 = 20_000;
 
 /// Rejects a prepared query with too many relations, or with too deeply nested subqueries.
-///
-/// # Errors
-/// [`Error::TooComplex`].
 pub(super) fn check(query: &Query) -> Result<(), Error> {
     let total = Count::of(query);
     let (what, limit) = if total.relations > RELATIONS_MAX {
@@ -55,9 +51,6 @@ pub(super) fn check(query: &Query) -> Result<(), Error> {
 }
 
 /// Rejects a plan with an expression that becomes too large.
-///
-/// # Errors
-/// [`Error::TooComplex`].
 pub(super) fn check_expressions(plan: &LogicalPlan) -> Result<(), Error> {
     parts_of_columns(plan).map(drop)
 }
@@ -155,12 +148,10 @@ pub(super) fn size_beside(query: &Query, ctes: &mut BTreeMap<String, Size>) -> S
     level.size
 }
 
-/// An open query.
 #[derive(Default)]
 struct OpenQuery {
     /// Its CTEs in the order of visits, reversed; the last is next.
     next: Vec<String>,
-    /// Visited CTEs.
     ctes: BTreeMap<String, Size>,
     size: Size,
     /// Number of enclosing expressions.

@@ -97,9 +97,6 @@ const PLACES_MIN: u64 = 1 << 30;
 /// before planning, so DataFusion does not convert them to lower case.
 ///
 /// For dimensions without labels, planning materializes positions of at most a quarter of `memory` bytes.
-///
-/// # Errors
-/// `internal` if DataFusion rejects a registered function.
 pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Error> {
     let config = SessionConfig::new().with_target_partitions(1);
     let mut config = super::along::bounded(config, memory);
@@ -133,23 +130,15 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
         .build();
     let mut ours: Vec<ScalarUDF> =
         [Operation::FloorDivide, Operation::Power].map(|op| Arithmetic::new(op).into()).into();
-    if let Some(inner) = state.scalar_functions().get("date_part") {
-        ours.push(DatePartOf::new(inner.clone()).into());
-    }
-    if let Some(inner) = state.scalar_functions().get("date_trunc") {
-        ours.push(DateTruncOf::new(inner.clone()).into());
-    }
-    for name in ["sqrt", "power"] {
-        if let Some(inner) = state.scalar_functions().get(name) {
-            ours.push(Ieee::new(inner.clone()).into());
-        }
-    }
+    let mut over = |names: &[&str], make: &dyn Fn(Arc<ScalarUDF>) -> ScalarUDF| {
+        let inner = names.iter().filter_map(|name| state.scalar_functions().get(*name).cloned());
+        ours.extend(inner.map(make));
+    };
+    over(&["date_part"], &|inner| DatePartOf::new(inner).into());
+    over(&["date_trunc"], &|inner| DateTruncOf::new(inner).into());
+    over(&["sqrt", "power"], &|inner| Ieee::new(inner).into());
+    over(&bounded::NAMES, &|inner| Bounded::new(inner, memory / 4).into());
     ours.extend(lengths::functions(&state));
-    for name in bounded::NAMES {
-        if let Some(inner) = state.scalar_functions().get(name) {
-            ours.push(Bounded::new(inner.clone(), memory / 4).into());
-        }
-    }
     ours.push(Bounded::new(Arc::new(split::function()), memory / 4).into());
     ours.extend(slice::functions(&state, memory / 4));
     ours.extend(select::functions(memory / 4));
@@ -180,53 +169,23 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     Ok(state)
 }
 
-/// Registers Tessera's aggregates.
 fn aggregates(state: &mut SessionState) -> std::result::Result<(), Error> {
-    let new: [AggregateUDF; 4] = [
-        Discrete::new().into(),
-        Mode::new().into(),
-        ValueAt::new(true).into(),
-        ValueAt::new(false).into(),
-    ];
-    for udaf in new {
+    let mut ours: Vec<AggregateUDF> = vec![Discrete::new().into(), Mode::new().into()];
+    ours.extend([true, false].map(|is_max| AggregateUDF::from(ValueAt::new(is_max))));
+    let mut over = |names: &[&str], make: fn(Arc<AggregateUDF>) -> AggregateUDF| {
+        let inner = names.iter().filter_map(|name| state.aggregate_functions().get(*name).cloned());
+        ours.extend(inner.map(make));
+    };
+    over(&["string_agg"], |inner| Joined::new(inner).into());
+    over(&["sum"], |inner| CheckedSum::new(inner).into());
+    over(&["avg"], |inner| Mean::new(inner).into());
+    over(&["var", "var_pop", "stddev", "stddev_pop"], |inner| Spread::new(inner).into());
+    over(&STATISTICS.map(|(name, _)| name), |inner| Correlation::new(inner).into());
+    over(&["percentile_cont", "median"], |inner| Percentile::new(inner).into());
+    over(&framed::NAMES, |inner| Framed::new(inner).into());
+    over(&["min", "max"], |inner| Extreme::new(inner).into());
+    for udaf in ours {
         state.register_udaf(Arc::new(udaf)).map_err(error::plan)?;
-    }
-    if let Some(inner) = state.aggregate_functions().get("string_agg").cloned() {
-        state.register_udaf(Arc::new(Joined::new(inner).into())).map_err(error::plan)?;
-    }
-    if let Some(inner) = state.aggregate_functions().get("sum").cloned() {
-        let sum = Arc::new(CheckedSum::new(inner).into());
-        state.register_udaf(sum).map_err(error::plan)?;
-    }
-    if let Some(inner) = state.aggregate_functions().get("avg").cloned() {
-        state.register_udaf(Arc::new(Mean::new(inner).into())).map_err(error::plan)?;
-    }
-    for name in ["var", "var_pop", "stddev", "stddev_pop"] {
-        if let Some(inner) = state.aggregate_functions().get(name).cloned() {
-            state.register_udaf(Arc::new(Spread::new(inner).into())).map_err(error::plan)?;
-        }
-    }
-    for (name, _) in &STATISTICS {
-        if let Some(inner) = state.aggregate_functions().get(*name).cloned() {
-            state.register_udaf(Arc::new(Correlation::new(inner).into())).map_err(error::plan)?;
-        }
-    }
-    for name in ["percentile_cont", "median"] {
-        if let Some(inner) = state.aggregate_functions().get(name).cloned() {
-            let ours = Arc::new(Percentile::new(inner).into());
-            state.register_udaf(ours).map_err(error::plan)?;
-        }
-    }
-    for name in framed::NAMES {
-        if let Some(inner) = state.aggregate_functions().get(name).cloned() {
-            state.register_udaf(Arc::new(Framed::new(inner).into())).map_err(error::plan)?;
-        }
-    }
-    for name in ["min", "max"] {
-        if let Some(inner) = state.aggregate_functions().get(name).cloned() {
-            let ours = Arc::new(Extreme::new(inner).into());
-            state.register_udaf(ours).map_err(error::plan)?;
-        }
     }
     Ok(())
 }

@@ -54,15 +54,11 @@ const FALLIBLE_MAX: usize = 256;
 /// Maximum parts of all guards of a node of a plan; what comes later is evaluated for all rows.
 const PARTS_MAX: usize = 1 << 14;
 
-/// Guards the expressions of an analysed plan.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     of_plan(plan, false)
 }
 
 /// Guards the expressions of an optimised plan.
-///
-/// # Errors
-/// DataFusion's, if an expression has no type.
 pub(crate) fn settled(plan: LogicalPlan) -> Result<LogicalPlan> {
     of_plan(plan, true)
 }
@@ -113,13 +109,9 @@ fn of_plan(plan: LogicalPlan, is_settled: bool) -> Result<LogicalPlan> {
 
 /// True if a part of the node may guard another one.
 fn has_guard(node: &LogicalPlan) -> Result<bool> {
-    let mut found =
+    let is_join =
         matches!(node, LogicalPlan::Join(join) if !join.on.is_empty() && join.filter.is_some());
-    node.each_expr(|expr| {
-        found = found || expr.any(|e| Ok(is_guard(e)))?;
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    })?;
-    Ok(found)
+    Ok(is_join || node.any_expr(|expr| expr.any(|e| Ok(is_guard(e))))?)
 }
 
 fn is_guard(expr: &Expr) -> bool {
@@ -131,7 +123,6 @@ fn is_guard(expr: &Expr) -> bool {
     }
 }
 
-/// Which rows count for an expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Counts {
     /// Those for which it is true: NULL and false are the same.
@@ -153,14 +144,8 @@ impl<'a> Guards<'a> {
         Guards { schema, function: Arc::new(function()), is_settled, left: Cell::new(PARTS_MAX) }
     }
 
-    /// True if an expression of the node may fail.
     fn any_fails(&self, node: &LogicalPlan) -> Result<bool> {
-        let mut found = false;
-        node.each_expr(|expr| {
-            found = found || self.fails(expr)?;
-            Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-        })?;
-        Ok(found)
+        node.any_expr(|expr| self.fails(expr))
     }
 
     fn of_node(&self, node: LogicalPlan) -> Result<LogicalPlan> {
@@ -327,9 +312,7 @@ impl<'a> Guards<'a> {
         mut call: AggregateFunction,
         guards: &[Expr],
     ) -> Result<AggregateFunction> {
-        let filter = call.params.filter.take();
-        let (filter, known) = self.of_filter(filter, guards)?;
-        call.params.filter = filter;
+        let known = self.of_filter(call.params.filter.as_deref_mut(), guards)?;
         for value in &mut call.params.args {
             *value = self.visit(std::mem::take(value), &known, Counts::Each)?;
         }
@@ -344,9 +327,7 @@ impl<'a> Guards<'a> {
         mut call: Box<WindowFunction>,
         guards: &[Expr],
     ) -> Result<Box<WindowFunction>> {
-        let filter = call.params.filter.take();
-        let (filter, known) = self.of_filter(filter, guards)?;
-        call.params.filter = filter;
+        let known = self.of_filter(call.params.filter.as_deref_mut(), guards)?;
         for value in &mut call.params.args {
             *value = self.visit(std::mem::take(value), &known, Counts::Each)?;
         }
@@ -357,21 +338,17 @@ impl<'a> Guards<'a> {
         Ok(call)
     }
 
-    /// A FILTER, and the guards of the arguments.
-    fn of_filter(
-        &self,
-        filter: Option<Box<Expr>>,
-        guards: &[Expr],
-    ) -> Result<(Option<Box<Expr>>, Vec<Expr>)> {
+    /// Guards a FILTER, and returns the guards of the arguments.
+    fn of_filter(&self, filter: Option<&mut Expr>, guards: &[Expr]) -> Result<Vec<Expr>> {
         let mut known = guards.to_vec();
-        let Some(filter) = filter else { return Ok((None, known)) };
-        let filter = self.visit(*filter, guards, Counts::True)?;
-        for part in split_conjunction(bare(&filter)) {
+        let Some(filter) = filter else { return Ok(known) };
+        *filter = self.visit(std::mem::take(filter), guards, Counts::True)?;
+        for part in split_conjunction(bare(filter)) {
             if is_usable(part)? {
                 known.push(bare(part).clone());
             }
         }
-        Ok((Some(Box::new(filter)), known))
+        Ok(known)
     }
 
     /// `tessera_where(…)`: its guards that are among these are guarded themselves.
@@ -455,7 +432,6 @@ fn joined(mut parts: Vec<Expr>, op: Operator) -> Expr {
     binary_expr(joined(parts, op), op, joined(right, op))
 }
 
-/// The relations of an expression's columns.
 fn relations(expr: &Expr) -> BTreeSet<Option<&TableReference>> {
     expr.column_refs().into_iter().map(|column| column.relation.as_ref()).collect()
 }
@@ -515,7 +491,6 @@ fn is_null_if_excluded(expr: &Expr) -> bool {
     }
 }
 
-/// The parts of an expression.
 fn size(expr: &Expr) -> Result<usize> {
     let mut parts = 0;
     expr.each(|_| {

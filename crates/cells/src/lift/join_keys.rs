@@ -59,7 +59,6 @@ pub(super) fn functions() -> [ScalarUDF; 2] {
     })
 }
 
-/// The type of the bits of a float.
 fn bits(float: &DataType) -> Option<DataType> {
     match float {
         DataType::Float32 => Some(DataType::Int32),
@@ -75,11 +74,7 @@ struct JoinKey {
 }
 
 impl ScalarUDFImpl for JoinKey {
-    scalar!(signature);
-
-    fn name(&self) -> &str {
-        self.name
-    }
+    scalar!(name, signature);
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match types.first().and_then(bits) {

@@ -15,9 +15,6 @@ use super::{CellTables, Density, Form, Lift, error, expansion, names};
 
 /// The positions that `SELECT 1 FROM relation WHERE …` keeps along the dimensions of which it keeps not all; `None` if
 /// the conditions are not on labels of one dimension each.
-///
-/// # Errors
-/// Those of planning.
 pub(super) fn kept(
     query: &Query,
     text: u64,

@@ -39,9 +39,6 @@ use tessera_frontend::scope;
 /// Dimensions are the items `[dim]`; without any, the items that are keys of GROUP BY; without these, the columns that
 /// are labels, one for each dimension of a tensor. A block of one item and no keys yields its rows as one unnamed
 /// dimension.
-///
-/// # Errors
-/// The errors of [`Planner::plan`]; `ambiguous_dims` if several columns could be the dimensions.
 pub(crate) fn labelled(
     query: &Query,
     text: u64,
@@ -153,7 +150,6 @@ fn by_labels(query: &Query, plan: &CellPlan, state: &SessionState) -> Result<Col
     Ok((columns, names))
 }
 
-/// The name of an item in the text.
 fn name_of(item: &SelectItem) -> Option<Arc<str>> {
     let name = match item {
         SelectItem::ExprWithAlias { alias, .. } => alias,
@@ -164,7 +160,6 @@ fn name_of(item: &SelectItem) -> Option<Arc<str>> {
     Some(name.value.as_str().into())
 }
 
-/// The source text of an item.
 fn text_of(item: &SelectItem) -> Option<Arc<str>> {
     match item {
         SelectItem::UnnamedExpr(expr) => ast::text(expr).map(Arc::from),
@@ -188,12 +183,11 @@ fn columns(query: &mut Query) -> Result<Option<Columns>, Error> {
     let position = Position::of_span(query.span());
     let Some(block) = scope::innermost_mut(query) else { return Ok(None) };
     let bracketed = block.projection.iter().any(|item| ast::bracket_dim(item).is_some());
-    let keys: Vec<bool> = match bracketed {
-        true => block.projection.iter().map(|item| ast::bracket_dim(item).is_some()).collect(),
-        false => {
-            let grouped = grouped(block);
-            block.projection.iter().enumerate().map(|(at, item)| grouped(at, item)).collect()
-        }
+    let keys: Vec<bool> = if bracketed {
+        block.projection.iter().map(|item| ast::bracket_dim(item).is_some()).collect()
+    } else {
+        let grouped = grouped(block);
+        block.projection.iter().enumerate().map(|(at, item)| grouped(at, item)).collect()
     };
     if !keys.contains(&true) {
         return Ok(None);

@@ -54,7 +54,6 @@ impl Kept {
         }
     }
 
-    /// The kept positions at the indices in `inner`.
     pub(crate) fn within(&self, inner: &Kept) -> Kept {
         match (self, inner) {
             (Kept::Range { start, .. }, Kept::Range { start: s, len }) => {
@@ -182,14 +181,12 @@ impl<'a> Labels<'a> {
     }
 }
 
-/// A condition on the labels of one dimension.
 pub(crate) struct Part {
     pub(crate) condition: Expr,
     /// True if the condition compares a position with a constant, so that it changes at most once along the dimension.
     pub(crate) is_monotone: bool,
 }
 
-/// The conjuncts of a condition.
 pub(crate) fn parts(condition: &Expr, is_position: &dyn Fn(&Expr) -> bool) -> Vec<Part> {
     use Operator::{Eq, Gt, GtEq, Lt, LtEq};
     let is_fixed = |e: &Expr| e.column_refs().is_empty() && !e.is_volatile();
@@ -249,10 +246,7 @@ pub(crate) fn select(
     let (mut like, mut other) = (0, all - 1);
     while other - like > 1 {
         let middle = like + (other - like) / 2;
-        match is_met(middle)? == first {
-            true => like = middle,
-            false => other = middle,
-        }
+        if is_met(middle)? == first { like = middle } else { other = middle }
     }
     Ok(match first {
         true => Kept::Range { start: 0, len: other },

@@ -151,7 +151,6 @@ impl All {
     }
 }
 
-/// The first line.
 fn line(text: &str) -> String {
     text.trim().lines().next().unwrap_or_default().trim().to_string()
 }

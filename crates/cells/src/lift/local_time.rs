@@ -71,7 +71,6 @@ pub(super) fn one(
     }))
 }
 
-/// The name of a zone.
 fn zone_of(zone: Option<&ScalarValue>) -> Result<&str> {
     let Some(zone) = zone.and_then(|zone| zone.try_as_str().flatten()) else {
         return refused(Error::Unsupported {

@@ -34,7 +34,6 @@ use crate::type_name;
 pub(crate) type Reason = String;
 type Lowered = Result<NodeId, Reason>;
 
-/// Lowers expressions of one table.
 pub(crate) struct Lower<'a> {
     pub(crate) b: &'a mut Builder,
     pub(crate) relation: &'a Relation,
@@ -125,7 +124,6 @@ impl Lower<'_> {
         }
     }
 
-    /// Lowers a condition to `bool`.
     pub(crate) fn boolean(&mut self, expr: &Expr) -> Lowered {
         // A bare NULL has no type.
         if let Expr::Literal(ScalarValue::Null, _) = expr {
@@ -162,7 +160,6 @@ impl Lower<'_> {
         self.b.broadcast_to(one, &shape).map_err(refused)
     }
 
-    /// Lowers an expression of labels of one axis, or of none.
     fn label(&mut self, expr: &Expr, axis: Option<usize>) -> Lowered {
         if let Expr::Column(column) = expr
             && let (Some(axis), Some(Column::Label { values, .. })) =

@@ -31,11 +31,7 @@ struct Marker {
 }
 
 impl ScalarUDFImpl for Marker {
-    scalar!(signature, returns DataType::Boolean);
-
-    fn name(&self) -> &str {
-        self.name
-    }
+    scalar!(name, signature, returns DataType::Boolean);
 
     fn invoke_with_args(&self, _: ScalarFunctionArgs) -> Result<ColumnarValue> {
         exec_err!("{} stands for a part of a query and has no value", self.name)

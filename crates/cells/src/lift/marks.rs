@@ -122,7 +122,6 @@ impl Marks<'_> {
         }
     }
 
-    /// The column that has the value of EXISTS or IN.
     fn mark(&mut self, expr: Expr) -> Result<Expr> {
         if let Some((_, column)) = self.known.iter().find(|(known, _)| *known == expr) {
             return Ok(column.clone());

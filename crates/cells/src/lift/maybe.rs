@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::walk::{Walk, WalkPlan};
 use arrow::datatypes::FieldRef;
-use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, exec_err, plan_err};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
@@ -41,12 +41,7 @@ pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
 
 /// True if an expression of the node has such a subquery.
 fn has_one(node: &LogicalPlan) -> Result<bool> {
-    let mut found = false;
-    node.each_expr(|expr| {
-        found = expr.any(|e| Ok(is_one(e)))?;
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    })?;
-    Ok(found)
+    node.any_expr(|expr| expr.any(|e| Ok(is_one(e))))
 }
 
 fn is_one(expr: &Expr) -> bool {
@@ -56,12 +51,11 @@ fn is_one(expr: &Expr) -> bool {
 }
 
 fn one(expr: Expr, function: &Arc<ScalarUDF>) -> Transformed<Expr> {
-    match is_one(&expr) {
-        true => {
-            let call = ScalarFunction::new_udf(function.clone(), vec![expr]);
-            Transformed::yes(Expr::ScalarFunction(call))
-        }
-        false => Transformed::no(expr),
+    if is_one(&expr) {
+        let call = ScalarFunction::new_udf(function.clone(), vec![expr]);
+        Transformed::yes(Expr::ScalarFunction(call))
+    } else {
+        Transformed::no(expr)
     }
 }
 

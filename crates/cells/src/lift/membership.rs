@@ -155,10 +155,7 @@ impl Rules<'_> {
             return Ok(Transformed::no(Expr::InSubquery(list)));
         }
         let equal = self.equal(&list)?;
-        let wanted = match self.has_null(&list)? {
-            true => equal.is_not_false(),
-            false => equal,
-        };
+        let wanted = if self.has_null(&list)? { equal.is_not_false() } else { equal };
         let found = filtered(&list.subquery, wanted)?;
         Ok(Transformed::yes(exists(subquery(&list.subquery, found), true)))
     }
@@ -170,12 +167,11 @@ impl Rules<'_> {
         if !self.has_null(&list)? || list.expr.contains_outer() {
             return Ok(jump(Expr::InSubquery(list), transformed));
         }
-        let is_null = match is_correlated(&list.subquery) {
-            true => {
-                let null = filtered(&list.subquery, self.equal(&list)?.is_null())?;
-                exists(subquery(&list.subquery, null), false)
-            }
-            false => self.has_null_member(&list)?,
+        let is_null = if is_correlated(&list.subquery) {
+            let null = filtered(&list.subquery, self.equal(&list)?.is_null())?;
+            exists(subquery(&list.subquery, null), false)
+        } else {
+            self.has_null_member(&list)?
         };
         let negated = list.negated;
         let found = Expr::InSubquery(InSubquery { negated: false, ..list });

@@ -33,18 +33,15 @@ pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
 
 fn has_misplaced_sets(node: &LogicalPlan) -> Result<bool> {
     let is_sets = |e: &Expr| matches!(e, Expr::GroupingSet(_));
-    let mut found = false;
-    node.each_expr(|expr| {
+    node.any_expr(|expr| {
         let mut sets = 0;
         expr.each(|e| {
             sets += usize::from(is_sets(e));
             Ok(TreeNodeRecursion::Continue)
         })?;
         let is_item = matches!(node, LogicalPlan::Aggregate(_)) && is_sets(expr);
-        found |= sets > usize::from(is_item);
-        Ok(TreeNodeRecursion::Continue)
-    })?;
-    Ok(found)
+        Ok(sets > usize::from(is_item))
+    })
 }
 
 fn refused(node: &LogicalPlan) -> Option<Error> {

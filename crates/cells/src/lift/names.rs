@@ -70,7 +70,6 @@ pub(crate) const FLOOR_DIVIDE: &str = "tessera_floor_divide";
 /// `^`.
 pub(crate) const POWER: &str = "tessera_power";
 
-/// The tables that a prepared query references.
 pub(crate) struct Prepared {
     /// Each table under its name in the query.
     pub(crate) tables: BTreeMap<String, Arc<dyn TableSource>>,
@@ -80,7 +79,6 @@ pub(crate) struct Prepared {
     pub(crate) calls: Vec<Call>,
     /// Variables that a misspelt name may mean: the tables contain only those along their dimensions.
     pub(crate) variables: BTreeSet<String>,
-    /// The aliases of items.
     pub(crate) aliases: BTreeSet<String>,
 }
 
@@ -161,7 +159,6 @@ enum Cte {
     Waiting(Box<(Query, TableAlias, Scope)>),
 }
 
-/// The CTEs of an open query.
 struct QueryCtes {
     ctes: BTreeMap<String, Cte>,
     /// The same CTEs as written.
@@ -179,10 +176,8 @@ struct QueryCtes {
     expressions: usize,
 }
 
-/// A block that is being visited.
 struct Block {
     used: Used,
-    /// Its relations whose columns are known.
     known: Vec<Known>,
 }
 
@@ -194,7 +189,6 @@ struct Relations<'a> {
     blocks: Vec<Block>,
     /// CTEs of each open query, innermost last.
     scopes: Vec<QueryCtes>,
-    /// The text that contains the query.
     text: u64,
     /// The view whose query is visited next.
     entering: Option<Entered>,
@@ -268,10 +262,7 @@ impl VisitorMut for Relations<'_> {
                     };
                     kept.push(cte);
                     // A recursive CTE sees itself.
-                    seen.push_back(match with.recursive {
-                        true => self.scope().clone(),
-                        false => before,
-                    });
+                    seen.push_back(if with.recursive { self.scope().clone() } else { before });
                     Cte::Rows(columns)
                 }
             };

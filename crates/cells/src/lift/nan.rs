@@ -160,7 +160,6 @@ pub(super) fn functions() -> [ScalarUDF; 5] {
     [nan, zero, plain::Member::udf(), plain::Each::udf(), length]
 }
 
-/// Rewrites one expression over labels.
 pub(super) fn expression(expr: Expr, schema: &DFSchema) -> Result<Expr> {
     Rules::new().visit(expr, schema, false, &mut false)
 }

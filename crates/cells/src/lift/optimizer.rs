@@ -130,7 +130,6 @@ fn finds_null(join: &Join) -> bool {
     join.null_equality == NullEquality::NullEqualsNull
 }
 
-/// True for a join with keys that find NULL.
 fn has_null_keys(plan: &LogicalPlan) -> bool {
     matches!(plan, LogicalPlan::Join(join) if finds_null(join) && !join.on.is_empty())
 }

@@ -202,7 +202,6 @@ impl Order<'_> {
         }
     }
 
-    /// A scan with a hidden row number.
     fn scan(&mut self, scan: TableScan) -> Result<Keyed> {
         let is_whole = scan.projection.is_none() && scan.filters.is_empty() && scan.fetch.is_none();
         if scan.source.is::<ScanSource>() && is_whole {
@@ -337,7 +336,6 @@ impl Order<'_> {
         Ok(Keyed { plan, keys, is_sorted: input.is_sorted })
     }
 
-    /// Projects the keys as columns.
     fn as_columns(&mut self, input: Keyed) -> Result<Keyed> {
         if input.keys.iter().all(|key| matches!(&key.expr, Expr::Column(c) if c.name != ROW)) {
             return Ok(input);

@@ -10,7 +10,6 @@ use tessera_frontend::walk::walk;
 
 use super::expansion::PARTS_MAX;
 
-/// The size of an expression.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Parts {
     /// Its nodes, and the relations of its subqueries.
@@ -28,9 +27,6 @@ impl Parts {
     }
 
     /// Rejects what is larger or deeper than a written expression may be; `at` is where it stands.
-    ///
-    /// # Errors
-    /// `too_complex`, `nesting_too_deep`.
     pub(super) fn check(self, at: &Expr) -> Result<(), Error> {
         let position = Position::of(at);
         if self.count > PARTS_MAX {
@@ -60,9 +56,6 @@ pub(super) struct Written(u64);
 
 impl Written {
     /// Adds an expression of that size; `at` is where it stands.
-    ///
-    /// # Errors
-    /// `too_complex`, `nesting_too_deep`.
     pub(super) fn add(&mut self, size: Parts, at: &Expr) -> Result<(), Error> {
         size.check(at)?;
         self.0 = self.0.saturating_add(size.count);
@@ -79,7 +72,6 @@ impl Written {
 
 struct Count<'a> {
     names: &'a BTreeMap<String, Parts>,
-    /// Number of open expressions.
     open: u64,
     /// Number of open queries, in which names are their own.
     queries: u64,

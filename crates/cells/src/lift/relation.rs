@@ -68,10 +68,7 @@ pub(crate) enum Column {
 impl Relation {
     /// Refuses a table of rows, whose operators DataFusion computes.
     pub(crate) fn check_cells(&self) -> std::result::Result<(), Reason> {
-        match self.is_table {
-            true => Err("a table of rows stands alone".to_string()),
-            false => Ok(()),
-        }
+        if self.is_table { Err("a table of rows stands alone".to_string()) } else { Ok(()) }
     }
 
     /// Refuses a table of rows, and rows of boxes.

@@ -27,6 +27,7 @@ use tessera_frontend::walk::walk_mut;
 use super::markers::ROW_IN;
 use super::names::call;
 use super::parts::{Parts, Written};
+use crate::walk::counts_queries;
 
 /// Maximum values of a row: a comparison nests as deep.
 const VALUES_MAX: usize = 64;
@@ -43,7 +44,6 @@ pub(super) fn rewrite<T: VisitMut>(part: &mut T, written: &mut Written) -> Resul
 }
 
 struct Rows<'a> {
-    /// Number of enclosing queries.
     depth: usize,
     written: &'a mut Written,
 }
@@ -51,15 +51,7 @@ struct Rows<'a> {
 impl VisitorMut for Rows<'_> {
     type Break = Error;
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
+    counts_queries!(depth);
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         if self.depth > 0 {
@@ -125,7 +117,6 @@ fn rewritten(expr: &Expr) -> Result<Option<Expr>, Error> {
     }))
 }
 
-/// The values of a row.
 fn values(expr: &Expr) -> Option<&[Expr]> {
     match expr {
         Expr::Tuple(values) => Some(values),

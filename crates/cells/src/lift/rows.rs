@@ -20,7 +20,6 @@ use tessera_frontend::error::Error;
 use tessera_frontend::flatten;
 
 impl CellTable {
-    /// The axis whose labels alone an expression is on.
     pub(super) fn label_axis(&self, expr: &Expr) -> Option<usize> {
         let on = self.dependence(expr).filter(|on| !on.cells && on.labels.len() == 1)?;
         on.labels.first().copied()

@@ -89,7 +89,6 @@ pub enum ScanColumn {
 }
 
 impl ScanColumn {
-    /// Labels along an axis.
     pub(crate) fn label(axis: usize, values: Along) -> Self {
         match values {
             Along::Values(values) => ScanColumn::Label { axis, values },

@@ -22,7 +22,6 @@ use super::{CellTables, Density, error, names};
 use crate::rows::{Series, SeriesRows};
 use tessera_frontend::error::{Error, Position};
 
-/// Microseconds of a day.
 const DAY_US: i64 = 86_400_000_000;
 
 /// A call in FROM.
@@ -50,7 +49,6 @@ impl<'a> Call<'a> {
         Some(Call { function, with_stop, column, args, position: Position::of(name) })
     }
 
-    /// The name of the function.
     pub(super) fn function(&self) -> &'static str {
         self.function
     }
@@ -83,7 +81,6 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The values of the arguments.
     fn evaluated(
         &self,
         tables: &dyn CellTables,

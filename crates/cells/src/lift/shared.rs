@@ -52,9 +52,7 @@ pub(super) struct Taken {
     pub(super) table: String,
     /// Its original name.
     pub(super) cte: String,
-    /// Number of references.
     pub(super) uses: usize,
-    /// The query that computes its rows.
     pub(super) query: Query,
 }
 

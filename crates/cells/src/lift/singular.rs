@@ -89,10 +89,7 @@ fn existing(exists: &Exists, state: &SessionState) -> Result<Option<Expr>> {
         Some(None) => Ok(Some(lit(!exists.negated))),
         Some(Some(filter)) => {
             let is_kept = Box::new(condition(subquery, filter)?);
-            Ok(Some(match exists.negated {
-                true => Expr::IsNotTrue(is_kept),
-                false => Expr::IsTrue(is_kept),
-            }))
+            Ok(Some(if exists.negated { Expr::IsNotTrue(is_kept) } else { Expr::IsTrue(is_kept) }))
         }
         None => past_offset(exists, state),
     }
@@ -145,7 +142,6 @@ fn scalar(of: &Subquery, plan: LogicalPlan) -> Expr {
     Expr::ScalarSubquery(of.with_plan(Arc::new(plan)))
 }
 
-/// The value of HAVING.
 fn condition(subquery: &Subquery, having: &Filter) -> Result<Expr> {
     let items = vec![having.predicate.clone().alias(HAVING)];
     let plan = Projection::try_new(items, Arc::clone(&having.input))?;

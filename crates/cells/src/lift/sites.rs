@@ -32,11 +32,9 @@ pub struct Sites {
     casts: Vec<CastSite>,
 }
 
-/// A cast.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct CastSite {
     is_of_text: bool,
-    /// The name of its type.
     to: String,
     /// Its operand.
     of: String,
@@ -45,7 +43,6 @@ struct CastSite {
 }
 
 impl Sites {
-    /// The expressions of a prepared query.
     pub(super) fn of(query: &Query) -> Self {
         let mut sites = Sites::default();
         let _ = walk(query, &mut sites);

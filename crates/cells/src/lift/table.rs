@@ -159,7 +159,6 @@ struct Build<'a> {
     axes: &'a [Axis],
     columns: Vec<Column>,
     fields: Vec<Field>,
-    /// The names of the fields.
     names: BTreeSet<String>,
 }
 

@@ -35,7 +35,6 @@ fn planned(sql: &str) -> Result<CellPlan, Error> {
     plan(&query(sql), 0, &data::Tables, &state, &Config::default(), "the clause", FORM)
 }
 
-/// The plan as text.
 fn show(sql: &str) -> String {
     let plan = planned(sql).unwrap();
     let mut out = format!("{}\n", plan.logical.display_indent());

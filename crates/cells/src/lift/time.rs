@@ -28,7 +28,6 @@ use super::functions::{TimeText, WithSeconds, with_seconds};
 use super::{calendars, clocks, escape, float32, local_time, operators, unsigned, zones};
 use tessera_frontend::error::{Error, Position};
 
-/// Rewrites all expressions of a plan.
 pub(crate) fn rewrite(
     plan: LogicalPlan,
     texts: &BTreeMap<String, Position>,
@@ -194,7 +193,6 @@ fn is_moment(data_type: &DataType) -> bool {
 /// Converts texts in subtractions with times, dates beside hours, and times of day in comparisons.
 #[derive(Debug)]
 pub(super) struct Since {
-    /// The position of each text.
     pub(super) texts: BTreeMap<String, Position>,
 }
 

@@ -8,7 +8,6 @@ use super::faster::select;
 use super::functions::{TimeShift, TimeText, WithSeconds, opaque};
 use super::{all_of, always, decimals, guards, join_keys, like, local_time, maybe, nan, order};
 
-/// The parts of such a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unnamed {
     /// A function without state.
@@ -26,7 +25,6 @@ pub(crate) enum Unnamed {
     },
     /// The positions of labels along their dimension.
     Rank {
-        /// The types of the labels.
         types: Vec<DataType>,
         /// Labels as rows of Arrow's row format, in their order, and the first position of each.
         places: Vec<(Vec<u8>, u64)>,
@@ -61,7 +59,6 @@ impl Unnamed {
     }
 }
 
-/// The function without state that has that name.
 fn plain(name: &str) -> Option<ScalarUDF> {
     let (all, always) = (all_of::function(), always::function());
     let ours = [

@@ -32,7 +32,6 @@ use datafusion::logical_expr::{
 
 use super::functions::opaque;
 
-/// Rewrites all such joins of a plan.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.map_all_up(|node| {
         let LogicalPlan::Join(join) = &node else { return Ok(Transformed::no(node)) };

@@ -38,7 +38,6 @@ use tessera_frontend::error::Error;
 pub(super) enum Stars {
     /// It stays, which is right unless another item has the name of one of its columns.
     Kept,
-    /// Its columns replace it.
     Listed,
 }
 
@@ -59,10 +58,8 @@ pub(super) fn rewrite(
     }
 }
 
-/// An open query.
 #[derive(Default)]
 struct Level {
-    /// Its rewritten CTEs.
     ctes: Vec<Cte>,
     /// The remaining CTEs, in the order of visits.
     waiting: VecDeque<Cte>,

@@ -37,7 +37,6 @@ pub(super) struct Wide<'p> {
     /// The table, and its name in the query.
     name: &'p str,
     source: &'p Arc<dyn TableSource>,
-    /// The columns.
     projection: Vec<usize>,
     orders: Orders,
     /// The same query of one column; `None` if it has no condition and no limit.
@@ -101,9 +100,6 @@ fn narrow(query: &Query, column: &str) -> Option<Option<Query>> {
 
 impl Lift<'_> {
     /// The plan of all columns, and its orders; `None` if it has another form.
-    ///
-    /// # Errors
-    /// Those of the scan of the rows.
     pub(super) fn all_of(
         &mut self,
         wide: Wide<'_>,
@@ -133,7 +129,6 @@ impl Lift<'_> {
         Ok(plan.map(|plan| (plan, wide.orders)))
     }
 
-    /// The plan of one column as that of all columns.
     fn widened(&mut self, plan: LogicalPlan, wide: &Wide<'_>) -> Result<Option<LogicalPlan>> {
         let whole = || {
             TableScanBuilder::new(wide.name, wide.source.clone())

@@ -83,10 +83,8 @@ pub struct Assemble {
 struct Column {
     name: String,
     dtype: DType,
-    /// The values of the current batch.
     bytes: Vec<u8>,
     valid: Vec<u8>,
-    /// True if a NULL occurred.
     nulls: bool,
 }
 

@@ -157,7 +157,6 @@ impl ConcatExec {
         }
     }
 
-    /// True if the rows are in splits.
     pub(super) fn is_split(&self) -> bool {
         self.is_split
     }

@@ -24,9 +24,6 @@ use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
 use std::sync::Arc;
 
 /// Rewrites the conditions of a plan's filters.
-///
-/// # Errors
-/// DataFusion's.
 pub(super) fn with_comparisons_together(
     plan: Arc<dyn ExecutionPlan>,
     options: &Arc<ConfigOptions>,

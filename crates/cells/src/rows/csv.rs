@@ -59,14 +59,11 @@ struct Ranges {
     nulls: Nulls,
     marks: Marks,
     cuts: Cuts,
-    /// Counts the bytes of ranges.
     account: Option<Arc<Account>>,
 }
 
-/// The ranges of each file.
 struct Cuts(BTreeMap<Path, BTreeMap<u64, FileRange>>);
 
-/// A range of a file.
 struct FileRange {
     range: Range<u64>,
     ends: OnceCell<Ends>,
@@ -163,7 +160,6 @@ struct Reader {
 }
 
 impl Reader {
-    /// The rows of a file.
     async fn whole(self, file: PartitionedFile) -> Result<Parts<RecordBatch>> {
         let bytes = self.scan.store.get(&file.object_meta.location).await?.into_stream();
         let csv = &self.ranges.csv;

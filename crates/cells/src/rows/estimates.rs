@@ -17,7 +17,6 @@ use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator};
 use std::collections::BTreeSet;
 
-/// The plan with such conditions marked.
 pub(super) fn with_marks(plan: LogicalPlan) -> Result<LogicalPlan> {
     let always = always::function();
     plan.map_all_up(|node| match node {

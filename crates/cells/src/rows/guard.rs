@@ -151,9 +151,6 @@ impl FileFormat for Guarded {
 }
 
 /// Wraps the plan's scans of files and charges their memory to the budget. `places` have the options of their tables.
-///
-/// # Errors
-/// DataFusion's.
 pub(super) fn guarded(
     plan: Arc<dyn ExecutionPlan>,
     places: Option<&Places>,
@@ -297,7 +294,6 @@ fn message(payload: &(dyn Any + Send)) -> String {
     text.lines().next().unwrap_or_default().to_string()
 }
 
-/// What is known of a file that is read.
 #[derive(Debug)]
 struct File {
     path: String,

@@ -56,7 +56,6 @@ use tessera_exec::quota::{Account, Charge, Quota};
 use tokio::sync::OnceCell;
 
 const MAGIC: &[u8] = b"ARROW1";
-/// Maximum bytes of the schema or the footer.
 const HEAD_BYTES_MAX: u64 = 64 << 20;
 /// Minimum bytes of a read of messages.
 const AHEAD_BYTES: u64 = 1 << 20;
@@ -64,7 +63,6 @@ const AHEAD_BYTES: u64 = 1 << 20;
 /// Arrow IPC files, with a footer or as streams.
 #[derive(Debug, Clone)]
 pub(crate) struct IpcFormat {
-    /// Maximum bytes of one batch.
     limit: u64,
 }
 
@@ -275,11 +273,9 @@ fn of_reader(error: DataFusionError) -> DataFusionError {
     }
 }
 
-/// A file that is not open yet.
 struct IpcFile {
     store: Arc<dyn ObjectStore>,
     meta: ObjectMeta,
-    /// Maximum bytes of one batch.
     limit: u64,
     account: Option<Arc<Account>>,
 }
@@ -288,10 +284,8 @@ struct IpcFile {
 struct Opened {
     file: IpcFile,
     decoder: FileDecoder,
-    /// The columns that are read.
     found: Found,
     rest: Rest,
-    /// Bytes read ahead.
     ahead: Ahead,
     /// Counts the unpacked bytes of dictionaries, by their ids.
     dictionaries: HashMap<i64, Charge>,

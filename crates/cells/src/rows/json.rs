@@ -30,7 +30,6 @@ use keys::Keys;
 use std::future::ready;
 use std::sync::Arc;
 
-/// Opens files of objects.
 pub(super) struct JsonLines;
 
 impl Open for JsonLines {
@@ -67,7 +66,6 @@ impl Opener {
         Ok(batches.or_else(move |e| self.clone().with_row(file.clone(), e)).boxed())
     }
 
-    /// The error with its row.
     async fn with_row(self, file: PartitionedFile, error: DataFusionError) -> Result<RecordBatch> {
         if !what_of(&error).is_some_and(is_without_row) {
             return Err(error);
@@ -175,7 +173,6 @@ impl Opener {
     }
 }
 
-/// The position of the first byte that is read.
 fn first_of(file: &PartitionedFile) -> u64 {
     file.range.as_ref().map_or(0, |range| range.start.max(0) as u64)
 }
@@ -208,10 +205,7 @@ fn integers(texts: &ArrayRef) -> std::result::Result<ArrayRef, usize> {
     let texts = texts.as_string::<i32>();
     let mut values = Vec::with_capacity(texts.len());
     for row in 0..texts.len() {
-        values.push(match texts.is_null(row) {
-            true => 0,
-            false => integer(texts.value(row)).ok_or(row)?,
-        });
+        values.push(if texts.is_null(row) { 0 } else { integer(texts.value(row)).ok_or(row)? });
     }
     Ok(Arc::new(Int64Array::new(values.into(), texts.nulls().cloned())))
 }

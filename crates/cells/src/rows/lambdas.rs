@@ -66,8 +66,5 @@ fn placed(
         parts.push(placed(part, columns, parameters, is_changed)?);
     }
     parameters.truncate(outside);
-    match parts.is_empty() {
-        true => Ok(Arc::clone(expr)),
-        false => Arc::clone(expr).with_new_children(parts),
-    }
+    if parts.is_empty() { Ok(Arc::clone(expr)) } else { Arc::clone(expr).with_new_children(parts) }
 }

@@ -16,9 +16,6 @@ const PLACE: usize = 64;
 const KEY: usize = 16;
 
 /// Rewrites the plan so that a top-k sort is used only where its rows need at most half of `memory` bytes.
-///
-/// # Errors
-/// DataFusion's.
 pub(super) fn with_large_limits_sorted(
     plan: Arc<dyn ExecutionPlan>,
     memory: u64,

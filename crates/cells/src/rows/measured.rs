@@ -111,7 +111,6 @@ impl PhysicalRows {
     }
 }
 
-/// Counts what an operator does.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     rows: AtomicU64,
@@ -121,7 +120,6 @@ pub(super) struct Counts {
     spilled: AtomicU64,
 }
 
-/// The operator that a thread computes.
 struct Computed {
     counts: Arc<Counts>,
     since: Instant,
@@ -161,7 +159,6 @@ impl Counts {
         work()
     }
 
-    /// The rows that the operator yields, counted.
     pub(super) fn counted(
         self: Arc<Self>,
         mut rows: BoxStream<'static, Result<RecordBatch>>,

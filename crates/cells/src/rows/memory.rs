@@ -66,7 +66,6 @@ struct RowsPool {
 #[derive(Debug)]
 struct Reserved {
     bytes: u64,
-    /// The bytes that are counted in the budget.
     counted: Reservation,
 }
 
@@ -87,7 +86,6 @@ impl RowsMemory {
         budget.map_or(self.share(), |own| share_of(own).min(self.share()))
     }
 
-    /// Bytes in use by rows.
     pub(super) fn used(&self) -> u64 {
         self.used.load(Relaxed)
     }

@@ -50,8 +50,6 @@ pub(super) use as_inner;
 
 /// Makes the opener of a partition's files.
 pub(super) trait Open: Send + Sync + 'static {
-    /// # Errors
-    /// DataFusion's.
     fn opener(&self, scan: Scan) -> Result<Arc<dyn FileOpener>>;
 
     /// False if the reader has to know the ranges that files are cut into.
@@ -60,7 +58,6 @@ pub(super) trait Open: Send + Sync + 'static {
     }
 }
 
-/// A scan whose files are opened.
 #[derive(Clone)]
 pub(super) struct Scan {
     /// DataFusion's reader.

@@ -70,7 +70,6 @@ impl ParquetFileReaderFactory for ChargedReaders {
 struct ChargedReader {
     inner: Box<dyn AsyncFileReader + Send>,
     account: Arc<Account>,
-    /// Rows per read.
     batch_rows: u64,
     metadata: Option<Arc<ParquetMetaData>>,
     /// Row group and column of texts with a dictionary, by its offset.

@@ -13,7 +13,7 @@
 //! of the rows passes.
 
 use super::splits::keys::{Keys, RowKeys, first_bytes};
-use crate::rows::single::{only_input, usual};
+use crate::rows::single::{over, shown, usual};
 use crate::walk::Walk;
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
@@ -29,6 +29,7 @@ use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, Literal};
 use datafusion::physical_expr::window::{StandardWindowExpr, WindowExpr};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr, split_conjunction};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
@@ -37,11 +38,9 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowUDFExpr};
-use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan};
 use futures::StreamExt;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
-use std::fmt;
 use std::sync::Arc;
 
 /// Largest number of rows of a partition for this optimisation.
@@ -59,10 +58,6 @@ const FIRST_KEYS: usize = 4;
 /// Rows after which an operator that drops less than a quarter of them stops.
 const TRIAL: usize = 1 << 19;
 
-/// Inserts the operators into a plan.
-///
-/// # Errors
-/// DataFusion's.
 pub(super) fn with_tops(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     plan.map_down(|node| {
         Ok(match node.downcast_ref::<FilterExec>().and_then(filtered) {
@@ -157,7 +152,6 @@ pub(super) struct PartitionTopExec {
 }
 
 impl PartitionTopExec {
-    /// The fields of the partition and of the order.
     fn fields(&self) -> Result<[Vec<SortField>; 2]> {
         let schema = self.input.schema();
         let of = |key: &Arc<dyn PhysicalExpr>, options| {
@@ -169,11 +163,7 @@ impl PartitionTopExec {
     }
 }
 
-impl DisplayAs for PartitionTopExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PartitionTopExec: the first {}", self.rows)
-    }
-}
+shown!(PartitionTopExec, |node, f| write!(f, "PartitionTopExec: the first {}", node.rows));
 
 impl ExecutionPlan for PartitionTopExec {
     usual!(name, properties of input, input);
@@ -189,14 +179,12 @@ impl ExecutionPlan for PartitionTopExec {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = only_input(self.name(), children)?;
-        let (partitions, order) = (self.partitions.clone(), self.order.clone());
-        Ok(Arc::new(PartitionTopExec { input, partitions, order, rows: self.rows }))
-    }
+    over!(|node, input| PartitionTopExec {
+        input,
+        partitions: node.partitions.clone(),
+        order: node.order.clone(),
+        rows: node.rows,
+    });
 
     fn execute(
         &self,
@@ -261,7 +249,6 @@ impl Tops {
     }
 }
 
-/// The partitions and their best keys.
 struct BestKeys {
     groups: Groups,
     keys: Keys,
@@ -368,7 +355,6 @@ fn bytes_of(key: &[u8]) -> usize {
     if key.is_empty() { 0 } else { key.len() + OVERHEAD }
 }
 
-/// The best keys of each group.
 struct Best {
     rows: usize,
     /// The number of the worst of the best keys; the largest one while there are fewer than `rows`.

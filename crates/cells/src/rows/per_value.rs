@@ -53,9 +53,6 @@ pub(super) type PerValueExpr = Wrapped<PerValue>;
 
 /// The expression, evaluated for each distinct value of its column. It stays as it is if it reads no column or several,
 /// or depends on more than their values.
-///
-/// # Errors
-/// DataFusion's.
 pub(super) fn per_value(expr: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
     with(expr, Arc::default())
 }

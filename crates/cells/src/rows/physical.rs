@@ -27,9 +27,6 @@ use tessera_planner::interrupt::interruptible;
 /// outer joins expose no constants. Readers of files charge their memory to the [`Quota`] that is an extension of the
 /// state's configuration. Last, `spreading` decides which parts compute elsewhere; without it the plan runs here. The
 /// rules of logical plans end with an error once `is_stopped` returns true.
-///
-/// # Errors
-/// DataFusion's.
 pub(super) async fn physical(
     state: &SessionState,
     logical: &LogicalPlan,

@@ -212,7 +212,6 @@ fn extent(splits: usize, bytes: u64) -> String {
     format!("{splits} splits of {}", explain::bytes(bytes).replace(' ', ""))
 }
 
-/// A part that workers compute.
 struct Part {
     /// The number of its stage.
     number: u32,
@@ -222,9 +221,7 @@ struct Part {
     tasks: usize,
     /// For the latter, the splits whose rows workers keep; otherwise 0.
     kept: usize,
-    /// Bytes of files that the splits read.
     bytes: u64,
-    /// The template for workers.
     encoded: Bytes,
     peers: Arc<dyn RowsPeers>,
 }
@@ -251,7 +248,6 @@ impl Spreading {
         Arc::new(Spreading { spread, runtime, found: Mutex::default() })
     }
 
-    /// What was decided.
     pub(super) fn found(&self) -> RowsOnWorkers {
         self.lock().clone()
     }
@@ -261,9 +257,6 @@ impl Spreading {
     }
 
     /// The plan with nodes in the places of the parts that workers compute. `state` is that of the statement.
-    ///
-    /// # Errors
-    /// DataFusion's.
     pub(super) fn with_stages(
         &self,
         plan: Arc<dyn ExecutionPlan>,
@@ -406,9 +399,6 @@ impl Spreading {
 
     /// Prepares the plans of the statement for their run. Returns them in their order, and the configuration with which
     /// they run. Parts that run here after all use a part of `memory` each.
-    ///
-    /// # Errors
-    /// DataFusion's.
     pub(super) async fn distributed(
         &self,
         plans: Vec<Arc<dyn ExecutionPlan>>,
@@ -427,7 +417,6 @@ impl Spreading {
 /// What a part reads, and whether it yields less.
 #[derive(Debug, Default)]
 struct Extent {
-    /// Bytes of files that its splits read.
     bytes: u64,
     /// Bytes of the largest build side.
     build_bytes: u64,
@@ -495,7 +484,6 @@ fn source<T: 'static>(node: &Arc<dyn ExecutionPlan>) -> Option<&T> {
     (scan.data_source().as_ref() as &dyn Any).downcast_ref()
 }
 
-/// Bytes of the files of a scan.
 fn bytes_of(node: &Arc<dyn ExecutionPlan>) -> u64 {
     let Some(scan) = source::<FileScanConfig>(node) else { return 0 };
     let files = scan.file_groups.iter().flat_map(|group| group.files());

@@ -25,7 +25,6 @@ use std::sync::Arc;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// The rules with their guards.
 pub(super) fn guarded(rules: &[Rule]) -> impl Iterator<Item = Rule> {
     let pushed = [FilterPushdown::new(), FilterPushdown::new_post_optimization()];
     rules.iter().cloned().map(move |rule| {

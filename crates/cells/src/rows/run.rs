@@ -37,7 +37,6 @@ pub struct PhysicalRows {
     /// What of the plans computes elsewhere.
     spreading: Option<Arc<Spreading>>,
     rows: RowsState,
-    /// What measures the operators.
     pub(super) measured: Option<Arc<RowsMeasured>>,
 }
 

@@ -188,7 +188,6 @@ impl RowsState {
         Ok(self.state.get_or_init(|| state))
     }
 
-    /// The registered stores of tables.
     pub(crate) fn places(&self) -> &Arc<Places> {
         &self.runtime.places
     }

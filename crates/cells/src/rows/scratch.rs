@@ -38,7 +38,6 @@ struct RowsFile {
     _directory: Arc<Directory>,
 }
 
-/// Appends to a file.
 struct RowsWriter {
     file: File,
     to: Arc<RowsFile>,

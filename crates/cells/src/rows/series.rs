@@ -7,7 +7,7 @@
 //! A step of months is added to the row before, which may have lost days: 31 January, 29 February, 29 March. So do
 //! DuckDB and PostgreSQL.
 
-use super::single::{self, usual};
+use super::single::{self, shown, usual};
 use super::splits::SplitSize;
 use crate::clock;
 use arrow::array::timezone::Tz;
@@ -24,15 +24,11 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
-};
+use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 use futures::stream;
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The rows of a series.
 #[derive(Debug, Clone)]
 pub(crate) enum SeriesRows {
     /// `start`, `start + step`, …
@@ -41,7 +37,6 @@ pub(crate) enum SeriesRows {
         start: i64,
         /// The difference of neighbours, not 0.
         step: i64,
-        /// Number of rows.
         rows: u64,
     },
     /// Times in microseconds since 1970, by steps of a calendar.
@@ -96,7 +91,6 @@ fn is_negative(step: &IntervalMonthDayNano) -> bool {
     step.months < 0 || step.days < 0 || step.nanoseconds < 0
 }
 
-/// A series as a table of one column.
 #[derive(Debug, Clone)]
 pub(crate) struct Series {
     function: &'static str,
@@ -105,7 +99,6 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// A table of integers.
     pub(crate) fn of_integers(function: &'static str, column: &str, values: SeriesRows) -> Self {
         Series::new(function, column, values, DataType::Int64)
     }
@@ -200,7 +193,6 @@ impl SeriesExec {
         self.properties.output_partitioning().partition_count()
     }
 
-    /// The rows of a split.
     fn rows_of(&self, split: usize) -> Range<u64> {
         let all = match &self.series.values {
             SeriesRows::Strided { rows, .. } => *rows,
@@ -213,18 +205,13 @@ impl SeriesExec {
     }
 }
 
-impl DisplayAs for SeriesExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SeriesExec: {}", self.series.function)?;
-        if let SeriesRows::Strided { rows, .. } = self.series.values {
-            write!(f, ", {rows} rows")?;
-        }
-        match self.limit {
-            Some(n) => write!(f, ", limit {n}"),
-            None => Ok(()),
-        }
+shown!(SeriesExec, |node, f| {
+    write!(f, "SeriesExec: {}", node.series.function)?;
+    if let SeriesRows::Strided { rows, .. } = node.series.values {
+        write!(f, ", {rows} rows")?;
     }
-}
+    node.limit.map_or(Ok(()), |n| write!(f, ", limit {n}"))
+});
 
 impl ExecutionPlan for SeriesExec {
     usual!(name, properties, no_inputs, no_expressions);
@@ -265,7 +252,6 @@ impl ExecutionPlan for SeriesExec {
 struct Batches {
     series: Arc<Series>,
     rows: Range<u64>,
-    /// Rows of a batch.
     most: u64,
     /// The next time by steps of a calendar.
     time: i64,

@@ -7,7 +7,7 @@
 //! the statement.
 
 use super::measured::of_operator;
-use super::single::{self, usual};
+use super::single::{self, shown, usual};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::runtime::SpawnedTask;
@@ -18,9 +18,7 @@ use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, SpillMetrics};
 use datafusion::physical_plan::spill::SpillManager;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, execute_stream,
-};
+use datafusion::physical_plan::{ExecutionPlan, PlanProperties, execute_stream};
 use futures::future::{BoxFuture, Shared};
 use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use std::fmt;
@@ -29,7 +27,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 /// The file with the rows, or `None` if there are no rows.
 type Made = std::result::Result<Option<Arc<dyn SpillFile>>, Arc<DataFusionError>>;
 
-/// Rows that are computed once.
 pub(super) struct SharedTable {
     name: String,
     schema: SchemaRef,
@@ -52,7 +49,6 @@ impl SharedTable {
         self.plan.set(plan).map_err(again)
     }
 
-    /// The rows, from the first one.
     fn rows(self: Arc<Self>, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let files = self.files(&context);
         let made = {
@@ -96,7 +92,6 @@ impl SharedTable {
     }
 }
 
-/// Writes the rows of a plan to a file.
 async fn write(
     plan: Arc<dyn ExecutionPlan>,
     files: &SpillManager,
@@ -116,7 +111,6 @@ impl fmt::Debug for SharedTable {
     }
 }
 
-/// The table provider of shared rows.
 #[derive(Debug)]
 pub(super) struct SharedProvider(pub(super) Arc<SharedTable>);
 
@@ -159,11 +153,7 @@ struct SharedExec {
     properties: Arc<PlanProperties>,
 }
 
-impl DisplayAs for SharedExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SharedExec: {}", self.table.name)
-    }
-}
+shown!(SharedExec, |node, f| write!(f, "SharedExec: {}", node.table.name));
 
 impl ExecutionPlan for SharedExec {
     usual!(name, properties, no_inputs, no_expressions);

@@ -126,6 +126,23 @@ macro_rules! usual {
     };
 }
 
+/// `with_new_children` of a node with one input: what a node is over another input.
+macro_rules! over {
+    (|$node:pat_param, $input:ident| $new:expr) => {
+        fn with_new_children(
+            self: ::std::sync::Arc<Self>,
+            children: Vec<::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>>,
+        ) -> ::datafusion::error::Result<
+            ::std::sync::Arc<dyn ::datafusion::physical_plan::ExecutionPlan>,
+        > {
+            let $node = &*self;
+            let name = <Self as ::datafusion::physical_plan::ExecutionPlan>::static_name();
+            let $input = $crate::rows::single::only_input(name, children)?;
+            Ok(::std::sync::Arc::new($new))
+        }
+    };
+}
+
 /// Shows nodes by their names alone.
 macro_rules! shown_by_name {
     ($node:ident) => {
@@ -141,6 +158,24 @@ macro_rules! shown_by_name {
     };
 }
 
+/// Shows nodes by what is written for one.
+macro_rules! shown {
+    ($type:ident, |$node:ident, $f:ident| $written:expr) => {
+        impl ::datafusion::physical_plan::DisplayAs for $type {
+            fn fmt_as(
+                &self,
+                _: ::datafusion::physical_plan::DisplayFormatType,
+                $f: &mut ::std::fmt::Formatter<'_>,
+            ) -> ::std::fmt::Result {
+                let $node = self;
+                $written
+            }
+        }
+    };
+}
+
+pub(super) use over;
+pub(super) use shown;
 pub(super) use shown_by_name;
 pub(super) use usual;
 

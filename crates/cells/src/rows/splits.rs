@@ -105,10 +105,6 @@ impl SplitSize {
     }
 }
 
-/// Cuts the scans of a plan into splits of that size.
-///
-/// # Errors
-/// DataFusion's.
 pub(super) fn with_splits(
     plan: Arc<dyn ExecutionPlan>,
     size: SplitSize,
@@ -147,9 +143,6 @@ pub(super) struct Below {
 }
 
 /// The part below an operator that reads splits in their order; `None` for other operators.
-///
-/// # Errors
-/// DataFusion's.
 pub(super) fn part_below(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Below>> {
     if let Some(groups) = node.downcast_ref::<GroupsExec>() {
         let part = groups.of_each_split()?;
@@ -169,9 +162,6 @@ pub(super) fn rows_below(node: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn Execut
 }
 
 /// The operator, with its splits computed elsewhere where it distributes their rows.
-///
-/// # Errors
-/// An operator without such splits.
 pub(super) fn over_rows(
     node: &Arc<dyn ExecutionPlan>,
     rows: Arc<dyn ExecutionPlan>,
@@ -188,9 +178,6 @@ pub(super) fn parts_below(node: &Arc<dyn ExecutionPlan>) -> Option<Arc<PartsExec
 }
 
 /// The operator, with the groups of each part computed elsewhere.
-///
-/// # Errors
-/// An operator without such parts.
 pub(super) fn over_parts(
     node: &Arc<dyn ExecutionPlan>,
     parts: Arc<dyn ExecutionPlan>,
@@ -202,9 +189,6 @@ pub(super) fn over_parts(
 }
 
 /// The parts of a sort, which may be computed elsewhere; `None` for operators without one, or without splits.
-///
-/// # Errors
-/// DataFusion's.
 pub(super) fn sorted_below(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<PartsExec>>> {
     let parts = if let Some(sort) = node.downcast_ref::<SortSplitsExec>() {
         sort.parts(0)?
@@ -217,9 +201,6 @@ pub(super) fn sorted_below(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<P
 }
 
 /// The operator over the parts of its sort, each of which is sorted elsewhere.
-///
-/// # Errors
-/// An operator without a sort.
 pub(super) fn over_sorted(
     node: &Arc<dyn ExecutionPlan>,
     parts: Arc<dyn ExecutionPlan>,
@@ -241,9 +222,6 @@ pub(super) struct Apart {
 }
 
 /// Takes such a join apart; `None` for other operators.
-///
-/// # Errors
-/// DataFusion's.
 pub(super) fn apart(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Apart>> {
     let join = node.is::<GatherExec>().then(|| node.children().into_iter().next()).flatten();
     let Some(join) = join.filter(|join| shares_matches(join)) else { return Ok(None) };
@@ -253,9 +231,6 @@ pub(super) fn apart(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Apart>> {
 }
 
 /// The operator over the part that [`part_below`] returned, which computes elsewhere.
-///
-/// # Errors
-/// DataFusion's.
 pub(super) fn over_part(
     node: &Arc<dyn ExecutionPlan>,
     part: Arc<dyn ExecutionPlan>,
@@ -402,10 +377,7 @@ fn filtered_by_keys(
         return Ok(None);
     };
     let build = KeysExec::of(join, gathered(build.clone()), applied)?;
-    match build.is::<KeysExec>() {
-        true => over_keys(join, build, probe.clone()).map(Some),
-        false => Ok(None),
-    }
+    if build.is::<KeysExec>() { over_keys(join, build, probe.clone()).map(Some) } else { Ok(None) }
 }
 
 /// The join over the build side that fills its filter.
@@ -417,7 +389,6 @@ fn over_keys(
     join.builder().with_new_children(vec![build, probe])?.reset_state().build_exec()
 }
 
-/// True for a `GROUP BY` with one set of keys.
 fn has_groups(aggregate: &AggregateExec) -> bool {
     let groups = aggregate.group_expr();
     !groups.is_true_no_grouping() && groups.is_single()

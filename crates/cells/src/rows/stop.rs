@@ -10,7 +10,7 @@
 use super::measured::Counts;
 use super::splits::WindowsExec;
 use super::wrapped::wrapped;
-use crate::rows::single::{shown_by_name, usual};
+use crate::rows::single::{over, shown_by_name, usual};
 use crate::stack;
 use crate::walk::Walk;
 use datafusion::arrow::array::RecordBatch;
@@ -67,9 +67,6 @@ impl Stop {
 }
 
 /// Checks that the statement of this work was not stopped.
-///
-/// # Errors
-/// [`Error::Cancelled`] if it was.
 pub(crate) fn go_on() -> Result<()> {
     interrupt::check().map_err(|_| DataFusionError::External(Box::new(Error::Cancelled)))
 }
@@ -100,9 +97,6 @@ pub(super) async fn await_in_place<T>(spawned: &Handle, work: impl Future<Output
 
 /// Wraps the plan's operators so that they end with [`Error::Cancelled`] at the next batch, or pairs of a join, after
 /// `is_stopped` returns true. A part that computes elsewhere has no inputs yet and remains as it is.
-///
-/// # Errors
-/// DataFusion's.
 pub(super) fn stoppable(
     plan: Arc<dyn ExecutionPlan>,
     is_stopped: &IsStopped,
@@ -111,9 +105,6 @@ pub(super) fn stoppable(
 }
 
 /// As [`stoppable`], with [`Counts`] for each operator.
-///
-/// # Errors
-/// DataFusion's.
 pub(super) fn measurable(
     plan: Arc<dyn ExecutionPlan>,
     is_stopped: &IsStopped,
@@ -208,14 +199,11 @@ impl ExecutionPlan for Checked {
         vec![false]
     }
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = children.into_iter().next().unwrap_or_else(|| self.input.clone());
-        let (is_stopped, counts) = (self.is_stopped.clone(), self.counts.clone());
-        Ok(Arc::new(Checked { input, is_stopped, counts }))
-    }
+    over!(|node, input| Checked {
+        input,
+        is_stopped: node.is_stopped.clone(),
+        counts: node.counts.clone(),
+    });
 
     fn execute(
         &self,

@@ -20,24 +20,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tessera_planner::region::strides;
 
-/// The inputs of a stream of rows.
 pub(super) struct Rows {
     pub(super) scan: Arc<TensorScan>,
-    /// The cells of the rows.
     pub(super) pieces: BoxStream<'static, std::result::Result<Piece, super::BoxError>>,
     /// The rows of the table that are wanted.
     pub(super) range: Range<u64>,
     /// Counter of rows built from cells.
     pub(super) exploded: Option<Arc<AtomicU64>>,
-    /// Maximum rows of the stream.
     pub(super) limit: Option<usize>,
-    /// Maximum rows of a batch.
     pub(super) batch_rows: usize,
     /// A batch is a slice of its chunk and keeps the whole chunk alive. Slices of larger chunks, in bytes, are copied.
     pub(super) held_bytes: usize,
 }
 
-/// The rows of a table.
 pub(super) fn rows(rows: Rows) -> SendableRecordBatchStream {
     let schema = rows.scan.schema.clone();
     let batches = stream::try_unfold(RowStream::new(rows), |mut state| async move {
@@ -139,12 +134,11 @@ impl RowStream {
                 }
                 break;
             }
-            let ready = match self.scan.rooted.roots.is_empty() {
-                true => {
-                    let (start, len) = (self.at, self.end - self.at);
-                    Ready { rows: Numbers::Range { start, len }, cells: Vec::new() }
-                }
-                false => self.fill().await?,
+            let ready = if self.scan.rooted.roots.is_empty() {
+                let (start, len) = (self.at, self.end - self.at);
+                Ready { rows: Numbers::Range { start, len }, cells: Vec::new() }
+            } else {
+                self.fill().await?
             };
             self.at += ready.rows.len();
             self.ready = Some(self.present(ready)?);

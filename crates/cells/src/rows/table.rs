@@ -1,7 +1,7 @@
 //! The table provider for a tensor plan with labels.
 
 use super::shared_run::SharedRun;
-use super::single::{self, usual};
+use super::single::{self, shown, usual};
 use super::splits::SplitSize;
 use super::stream::{Rows, rows};
 use super::{BoxError, Piece, RunTensor};
@@ -18,20 +18,16 @@ use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_expr::PhysicalSortExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::statistics::StatisticsArgs;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
-};
+use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use tessera_planner::ir::NodeId;
 use tessera_planner::optimize::Rooted;
 use tessera_planner::region::cells;
 
-/// A tensor plan as a table.
 #[derive(Debug)]
 pub(super) struct TensorTable {
     scan: TensorScan,
@@ -169,7 +165,6 @@ impl TensorExec {
         }))
     }
 
-    /// Rows of the table.
     fn total(&self) -> u64 {
         cells(&self.scan.shape).unwrap_or(u64::MAX)
     }
@@ -178,7 +173,6 @@ impl TensorExec {
         self.properties.output_partitioning().partition_count()
     }
 
-    /// Begins the pieces of a split.
     fn pieces(&self, split: usize) -> BoxStream<'static, std::result::Result<Piece, BoxError>> {
         if self.splits() == 1 {
             return self.runner.run(&self.scan);
@@ -204,19 +198,14 @@ fn row_key(scan: &TensorScan) -> Option<PhysicalSortExpr> {
     Some(PhysicalSortExpr::new(key, SortOptions { descending: false, nulls_first: false }))
 }
 
-impl DisplayAs for TensorExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.scan.exploded { "cells as rows" } else { "dense rows" };
-        write!(f, "TensorExec: {kind} of shape {:?}", self.scan.shape)?;
-        if let Some(top) = &self.scan.top {
-            write!(f, ", the first {} by a key", top.rows)?;
-        }
-        match self.limit {
-            Some(n) => write!(f, ", limit {n}"),
-            None => Ok(()),
-        }
+shown!(TensorExec, |node, f| {
+    let kind = if node.scan.exploded { "cells as rows" } else { "dense rows" };
+    write!(f, "TensorExec: {kind} of shape {:?}", node.scan.shape)?;
+    if let Some(top) = &node.scan.top {
+        write!(f, ", the first {} by a key", top.rows)?;
     }
-}
+    node.limit.map_or(Ok(()), |n| write!(f, ", limit {n}"))
+});
 
 impl ExecutionPlan for TensorExec {
     usual!(name, properties, no_inputs, no_expressions);

@@ -12,16 +12,10 @@ use std::sync::Arc;
 /// How expressions are evaluated.
 pub(super) trait Evaluates: Send + Sync + Sized + 'static {
     /// Evaluates the expression within over a batch.
-    ///
-    /// # Errors
-    /// Those of the expression.
     fn evaluate(&self, inner: &Arc<dyn PhysicalExpr>, batch: &RecordBatch)
     -> Result<ColumnarValue>;
 
     /// Another expression, evaluated in this way.
-    ///
-    /// # Errors
-    /// DataFusion's.
     fn around(&self, inner: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>>;
 }
 
@@ -36,7 +30,6 @@ impl<E> Wrapped<E> {
         Wrapped { inner, how }
     }
 
-    /// The expression within.
     pub(super) fn inner(&self) -> &Arc<dyn PhysicalExpr> {
         &self.inner
     }

@@ -11,9 +11,6 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use std::sync::Arc;
 
 /// The conditions that the files take: none on a computed column.
-///
-/// # Errors
-/// Those of the files.
 pub(super) fn pushdown(
     files: &dyn TableProvider,
     filters: &[&Expr],
@@ -30,9 +27,6 @@ pub(super) fn pushdown(
 
 /// The rows of a scan of the files with the computed columns. `value` gives the value of a column from what its reader
 /// returns, for those that are computed.
-///
-/// # Errors
-/// Those of `value`.
 pub(super) fn computed(
     scan: Arc<dyn ExecutionPlan>,
     is_computed: impl Fn(&str) -> bool,

@@ -51,7 +51,6 @@ fn known_of(format: TableFormat) -> &'static str {
     }
 }
 
-/// How files are read.
 pub(super) struct Reading {
     pub(super) format: Arc<dyn FileFormat>,
     pub(super) storage: Options,
@@ -62,9 +61,6 @@ pub(super) struct Reading {
 }
 
 /// The reader of the file format, and the options of its storage.
-///
-/// # Errors
-/// `unknown_option`, `bad_option`.
 pub(super) fn reader(
     format: TableFormat,
     url: &str,

@@ -31,11 +31,9 @@ const FIELDS_MAX: usize = 1 << 16;
 const LOCAL_END_BYTES: usize = 64 << 10;
 const END_BYTES: usize = 512 << 10;
 
-/// The columns of Parquet files.
 #[derive(Debug, Clone)]
 pub(super) struct ParquetColumns {
     pub(super) schema: SchemaRef,
-    /// The columns that are UUIDs.
     pub(super) uuids: BTreeSet<String>,
     /// A number of these files in these versions; `None` if one may change unnoticed.
     pub(super) version: Option<u64>,
@@ -88,9 +86,6 @@ impl KnownColumns {
 impl RowsState {
     /// Checks Parquet files, unless these versions of them are known, and returns their columns. `root` is the prefix of
     /// their URLs.
-    ///
-    /// # Errors
-    /// Those of the storage and of DataFusion.
     pub(super) async fn parquet_columns(
         &self,
         state: &SessionState,

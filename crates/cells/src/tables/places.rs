@@ -19,7 +19,6 @@ use tessera_storage::source::{
 };
 use url::Url;
 
-/// Number of stores registered for tables.
 static STORES: AtomicU64 = AtomicU64::new(0);
 
 /// Where DataFusion finds the files of a table.
@@ -35,9 +34,6 @@ pub(super) struct Place {
 }
 
 /// Finds the files, and registers their store.
-///
-/// # Errors
-/// Those of the storage.
 pub(super) async fn place(
     format: TableFormat,
     url: &str,
@@ -197,7 +193,6 @@ impl StoreRecipe {
     }
 }
 
-/// A registered store of a table.
 #[derive(Debug)]
 pub(crate) struct Placed {
     /// How another process reaches the files.
@@ -231,7 +226,6 @@ impl Places {
         self.lock().len()
     }
 
-    /// The store of that name.
     pub(crate) fn get(&self, name: &ObjectStoreUrl) -> Option<Arc<Placed>> {
         self.lock().get(name.as_str()).cloned()
     }

@@ -20,13 +20,9 @@ use parquet::file::metadata::ParquetMetaData;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Bytes of a UUID.
 const UUID: DataType = DataType::FixedSizeBinary(16);
 
 /// The columns that are UUIDs in all files that have them.
-///
-/// # Errors
-/// Those of the storage and of DataFusion.
 pub(super) async fn of_files(
     schema: &Schema,
     state: &dyn Session,
@@ -71,10 +67,7 @@ pub(super) fn as_texts(
     table: Arc<dyn TableProvider>,
     columns: BTreeSet<String>,
 ) -> Arc<dyn TableProvider> {
-    match columns.is_empty() {
-        true => table,
-        false => Arc::new(WithUuids::new(table, columns)),
-    }
+    if columns.is_empty() { table } else { Arc::new(WithUuids::new(table, columns)) }
 }
 
 /// A table of files some of whose columns are UUIDs.

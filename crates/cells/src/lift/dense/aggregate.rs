@@ -47,22 +47,28 @@ impl Fate {
     }
 }
 
-/// The groups of a reduction.
+/// The lengths of the axes of the groups.
+pub(super) fn lengths(shape: &[u64], fates: &[Fate]) -> Vec<u64> {
+    let length = |(&n, fate): (&u64, &Fate)| match fate {
+        Fate::Keep => n,
+        Fate::All => 1,
+        Fate::Group(factors) => factors.first.len() as u64,
+    };
+    shape.iter().zip(fates).map(length).collect()
+}
+
 pub(super) fn groups(factors: &Factors) -> Groups {
     Groups { codes: factors.codes.clone().into(), count: factors.first.len() as u32 }
 }
 
 /// The groups of a relation under group expressions.
 struct Grouping {
-    /// The fate of each axis.
     fates: Vec<Fate>,
     /// The labels of the groups.
     keys: Vec<Column>,
-    /// The order of the axes.
     order: Vec<usize>,
 }
 
-/// A reduction of a relation.
 pub(super) struct Reduction<'a> {
     pub(super) lower: Lower<'a>,
     /// Lengths before the reduction.
@@ -93,15 +99,7 @@ impl Dense<'_> {
         let input = self.covered(input)?;
         let Grouping { fates, keys: mut columns, order } = self.grouping(&input, &groups)?;
         let shape = input.shape();
-        let out: Vec<u64> = shape
-            .iter()
-            .zip(&fates)
-            .map(|(&n, fate)| match fate {
-                Fate::Keep => n,
-                Fate::All => 1,
-                Fate::Group(f) => f.first.len() as u64,
-            })
-            .collect();
+        let out = lengths(&shape, &fates);
         let keep = input.keep;
         let split = Split::of(&input, &fates)?;
         let split = split.as_ref();
@@ -133,7 +131,6 @@ impl Dense<'_> {
         self.in_order(out, &order)
     }
 
-    /// The relation with its axes in another order.
     fn in_order(&mut self, mut relation: Relation, order: &[usize]) -> Result<Relation, Reason> {
         if order.is_sorted() {
             return Ok(relation);
@@ -229,7 +226,6 @@ impl Dense<'_> {
     }
 }
 
-/// The group keys of one axis.
 #[derive(Default)]
 struct GroupKeys {
     /// True if every position is a group, whatever the other keys are: each position is unique.

@@ -123,7 +123,6 @@ impl<'a> Split<'a> {
         })
     }
 
-    /// The axis of the boxes.
     pub(super) fn axis(&self) -> usize {
         self.boxes.axis
     }

@@ -29,7 +29,6 @@ use super::Dense;
 
 const NOT_ON_LABELS: &str = "the join is not on labels of dimensions";
 
-/// Keys of one pair of axes.
 #[derive(Default)]
 struct AxisKeys {
     left: Vec<ArrayRef>,

@@ -31,7 +31,7 @@ use super::super::lower::{Reason, refused};
 use super::super::markers::FRAME;
 use super::super::relation::{Column, Relation};
 use super::super::table::dtype_of;
-use super::aggregate::{Fate, Reduction};
+use super::aggregate::{Fate, Reduction, lengths};
 use super::{Dense, flags, gather};
 use frame::Span;
 use line::{Line, Parts, RowPosition};
@@ -106,7 +106,6 @@ impl Dense<'_> {
         self.lower(input).cast(node, result)
     }
 
-    /// An aggregate of all rows of the partition.
     fn whole_partition(
         &mut self,
         input: &Relation,
@@ -133,15 +132,7 @@ impl Dense<'_> {
                 None => Fate::All,
             })
             .collect();
-        let out = shape
-            .iter()
-            .zip(&fates)
-            .map(|(&n, fate)| match fate {
-                Fate::Keep => n,
-                Fate::All => 1,
-                Fate::Group(f) => f.first.len() as u64,
-            })
-            .collect();
+        let out = lengths(&shape, &fates);
         let lower = self.lower(input);
         let mut reduction = Reduction { lower, shape, fates, out, keep: input.keep, split: None };
         let mut node = reduction.aggregate(&call, &tessera_exec::chunk::arrow_type(result))?;
@@ -168,7 +159,6 @@ impl Dense<'_> {
         self.along(input, line, node)
     }
 
-    /// The number of each row along the line.
     fn numbered(&mut self, input: &Relation, line: &Line, name: &str) -> Result<NodeId, Reason> {
         let values: Vec<Option<Scalar>> = line
             .places()
@@ -235,7 +225,6 @@ impl Dense<'_> {
         gather(&mut self.b, node, line.axis, &from)
     }
 
-    /// An aggregate of the rows of a frame.
     fn framed(
         &mut self,
         input: &Relation,

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::walk::{Walk, WalkPlan};
-use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, DFSchema, DFSchemaRef, Result};
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::utils::merge_schema;
@@ -22,10 +22,8 @@ impl Numbers {
     }
 }
 
-/// A column of the row outside.
 #[derive(Debug, Clone)]
 pub(super) struct Outside {
-    /// Its place in the schema.
     pub(super) at: usize,
     /// Its name here. No text can produce it.
     pub(super) name: String,
@@ -44,7 +42,6 @@ impl<'a> Binder<'a> {
         Binder { outer, number: numbers.next(), known: Vec::new() }
     }
 
-    /// The names of the columns.
     pub(super) fn names(&self) -> Vec<String> {
         self.known.iter().map(|outside| outside.name.clone()).collect()
     }
@@ -126,7 +123,6 @@ impl<'a> Binder<'a> {
         })
     }
 
-    /// The name of a column, if the row outside has it.
     fn name(&mut self, column: &Column, hidden: &[DFSchemaRef]) -> Option<String> {
         if hidden.iter().any(|schema| schema.has_column(column)) {
             return None;
@@ -177,15 +173,6 @@ pub(super) fn is_of(column: &Column, names: &[String]) -> bool {
 }
 
 fn refers(plan: &LogicalPlan, is_one: impl Fn(&Column) -> bool) -> Result<bool> {
-    let mut found = false;
-    plan.each_of_all(|node| {
-        node.each_expr(|expr| {
-            found |= expr.any(|e| {
-                Ok(matches!(e, Expr::OuterReferenceColumn(_, column) if is_one(column)))
-            })?;
-            Ok(TreeNodeRecursion::Continue)
-        })?;
-        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-    })?;
-    Ok(found)
+    let is_one = |e: &Expr| matches!(e, Expr::OuterReferenceColumn(_, column) if is_one(column));
+    plan.any_of_all(|node| node.any_expr(|expr| expr.any(|e| Ok(is_one(e)))))
 }

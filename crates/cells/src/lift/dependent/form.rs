@@ -18,13 +18,11 @@ use super::{is_lateral_taken, taken};
 /// Where a subquery stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It is a value.
     Value,
     /// Behind EXISTS.
     Exists,
     /// Behind IN, ANY or ALL.
     Member,
-    /// In FROM.
     Lateral,
 }
 
@@ -75,12 +73,7 @@ impl Form<'_> {
             let Some(below) = self.pulled(&filter.input, false)? else { return Ok(None) };
             return self.of_condition(&filter.predicate, filter.input.schema(), below);
         }
-        let mut is_direct = false;
-        plan.each_expr(|expr| {
-            is_direct |= names_one(expr, self.names)?;
-            Ok(TreeNodeRecursion::Continue)
-        })?;
-        if is_direct {
+        if plan.any_expr(|expr| names_one(expr, self.names))? {
             return Ok(None);
         }
         match plan {
@@ -99,10 +92,7 @@ impl Form<'_> {
             LogicalPlan::Limit(limit) if is_top && self.place == Place::Exists => {
                 let keeps_first = matches!(limit.get_skip_type()?, SkipType::Literal(0))
                     && matches!(limit.get_fetch_type()?, FetchType::Literal(_));
-                match keeps_first {
-                    true => self.pulled(&limit.input, false),
-                    false => Ok(None),
-                }
+                if keeps_first { self.pulled(&limit.input, false) } else { Ok(None) }
             }
             LogicalPlan::Join(join) if join.join_type == JoinType::Inner => {
                 if is_lateral_taken(join, self.numbers)? {

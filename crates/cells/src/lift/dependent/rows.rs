@@ -80,7 +80,6 @@ impl Rows<'_> {
         }
     }
 
-    /// The columns of the row outside.
     fn outside(&self) -> impl Iterator<Item = Expr> + '_ {
         self.names.iter().map(|name| column(name.as_str()))
     }
@@ -149,10 +148,7 @@ impl Rows<'_> {
         let groups = self.outside().chain(own).collect();
         let plan = Aggregate::try_new(input, groups, self.all_inside(&of.aggr_expr)?)?;
         let plan = self.named(LogicalPlan::Aggregate(plan), &of.schema)?;
-        match of.group_expr.is_empty() {
-            true => self.with_empty(of, plan),
-            false => Ok(plan),
-        }
+        if of.group_expr.is_empty() { self.with_empty(of, plan) } else { Ok(plan) }
     }
 
     /// The rows of an aggregate without GROUP BY: `groups`, and its values over no rows for the other rows outside.
@@ -306,10 +302,7 @@ impl Rows<'_> {
             Some(filter) => Some(self.inside(filter.clone())?.data),
             None => None,
         };
-        let rule = match keys.is_empty() {
-            true => of.null_equality,
-            false => NullEquality::NullEqualsNull,
-        };
+        let rule = if keys.is_empty() { of.null_equality } else { NullEquality::NullEqualsNull };
         // A join has one rule for NULL. Set operations have that of `keys`, and their sides may have equal names.
         if rule != of.null_equality {
             let equal = std::mem::take(&mut on).into_iter().map(|(left, right)| left.eq(right));
@@ -360,10 +353,7 @@ fn renamed(columns: Vec<Column>, kind: &str) -> impl Iterator<Item = Expr> {
 /// An expression as the column of that name.
 fn as_named(expr: Expr, relation: Option<&TableReference>, name: &str) -> Expr {
     let is_named = matches!(&expr, Expr::Column(column) if column.relation.as_ref() == relation && column.name == name);
-    match is_named {
-        true => expr,
-        false => expr.alias_qualified(relation.cloned(), name),
-    }
+    if is_named { expr } else { expr.alias_qualified(relation.cloned(), name) }
 }
 
 pub(super) fn project(items: Vec<Expr>, input: LogicalPlan) -> Result<LogicalPlan> {

@@ -58,7 +58,6 @@ struct Call {
     filter: Option<Arc<dyn PhysicalExpr>>,
 }
 
-/// Rows of an operator.
 pub(super) struct Rows {
     pub(super) columns: Vec<ArrayRef>,
     /// The number of the row outside that each belongs to.
@@ -278,7 +277,6 @@ fn evaluated(exprs: &[Arc<dyn PhysicalExpr>], batch: &RecordBatch) -> Result<Vec
     exprs.iter().map(|expr| expr.evaluate(batch)?.into_array(batch.num_rows())).collect()
 }
 
-/// Where a condition is true.
 fn met(condition: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> Result<BooleanArray> {
     let met = condition.evaluate(batch)?.into_array(batch.num_rows())?;
     // FILTER (WHERE NULL) has no type.

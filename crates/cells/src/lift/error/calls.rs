@@ -13,7 +13,6 @@ use super::super::operators::{SHIFT_LEFT, SHIFT_RIGHT};
 use crate::error::plain;
 pub(crate) use crate::error::spoken;
 
-/// A call in the text of a query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Call {
     /// The function as written.

@@ -24,7 +24,6 @@ const COUNTERPARTS: [(&str, &str); 20] = [
     ("width_bucket", "digitize(x, [0, 10, 20])"),
 ];
 
-/// The hint for an unknown function that has a counterpart.
 pub(super) fn hint(function: &str) -> Option<String> {
     let function = function.to_ascii_lowercase();
     let known = COUNTERPARTS.iter().find(|(name, _)| *name == function);

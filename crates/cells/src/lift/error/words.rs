@@ -189,7 +189,6 @@ fn of_case(message: &str) -> Option<Words> {
     Some(("type_error", message, "convert one side: `x::text IN ('1', '2')`"))
 }
 
-/// Numbers and constants of clauses.
 fn clause(message: &str) -> Option<Words> {
     let items = |count: &str| match count {
         "1" => "the query has 1 item".to_string(),
@@ -270,7 +269,6 @@ fn rows_of_sides(message: &str) -> Option<Words> {
     Some(("type_error", message, "convert one side to the type of the other one: `x::text`"))
 }
 
-/// Conditions.
 fn condition(message: &str) -> Option<Words> {
     if message.starts_with("Aggregate functions are not allowed in the WHERE clause") {
         let message =

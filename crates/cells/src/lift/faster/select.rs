@@ -74,7 +74,6 @@ pub(super) fn of_case(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
     Ok(Transformed::yes(function.call(sides)))
 }
 
-/// True for types that the function takes.
 fn has_select(kind: &DataType) -> bool {
     use DataType::{Decimal128, Float32, Float64, Int64};
     matches!(kind, Int64 | Float32 | Float64 | Decimal128(..))
@@ -112,11 +111,7 @@ struct Select {
 }
 
 impl ScalarUDFImpl for Select {
-    scalar!(signature);
-
-    fn name(&self) -> &str {
-        self.name
-    }
+    scalar!(name, signature);
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match types {

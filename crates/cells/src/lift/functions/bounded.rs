@@ -15,7 +15,7 @@ use arrow::datatypes::{
 };
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
 };
 
 use super::inner::of_inner;
@@ -90,7 +90,7 @@ impl Bounded {
 }
 
 impl ScalarUDFImpl for Bounded {
-    of_inner!(name, aliases, signature);
+    of_inner!(name, aliases, documentation, signature);
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         let taken = |of: &DataType| taken_as(self.name(), of).unwrap_or_else(|| of.clone());
@@ -114,10 +114,6 @@ impl ScalarUDFImpl for Bounded {
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         self.inner.inner().coerce_types(types)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
     }
 
     fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {

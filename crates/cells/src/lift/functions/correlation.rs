@@ -246,7 +246,6 @@ impl Summary<2> for Moments {
     }
 }
 
-/// The moments of each group.
 struct Groups {
     moments: Vec<Moments>,
     finish: Finish,

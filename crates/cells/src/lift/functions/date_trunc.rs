@@ -8,8 +8,8 @@ use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err, plan_er
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility,
+    ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility,
 };
 use tessera_frontend::error::Error;
 use tessera_planner::dtype::DType;
@@ -50,7 +50,7 @@ fn truncation(part: &ScalarValue) -> Result<Truncation> {
 }
 
 impl ScalarUDFImpl for DateTruncOf {
-    of_inner!(name, aliases);
+    of_inner!(name, aliases, documentation);
     scalar!(signature, type_by_field);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
@@ -110,9 +110,5 @@ impl ScalarUDFImpl for DateTruncOf {
 
     fn output_ordering(&self, inputs: &[ExprProperties]) -> Result<SortProperties> {
         self.inner.output_ordering(inputs)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
     }
 }

@@ -57,7 +57,6 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
-/// The functions.
 pub(super) fn functions() -> Vec<ScalarUDF> {
     let kinds = [
         Kind::LastDay,
@@ -100,7 +99,6 @@ fn calendar_of(function: &str, field: &Field) -> Result<Calendar> {
     }
 }
 
-/// The zone of a time.
 fn zone_of(of: &DataType) -> Result<Option<Tz>> {
     match of {
         DataType::Timestamp(_, Some(zone)) => Ok(Some(Tz::from_str(zone)?)),
@@ -159,7 +157,6 @@ enum Kind {
     Epoch(Scale),
 }
 
-/// A function of one time.
 #[derive(Debug, PartialEq, Eq)]
 struct OfTime {
     kind: Kind,
@@ -218,7 +215,7 @@ impl OfTime {
 }
 
 impl ScalarUDFImpl for OfTime {
-    scalar!(signature, type_by_field);
+    scalar!(documentation, signature, type_by_field);
 
     fn name(&self) -> &str {
         match self.kind {
@@ -277,14 +274,13 @@ impl ScalarUDFImpl for OfTime {
         let values = value.to_array(1)?;
         if let Kind::Epoch(scale) = self.kind {
             let is_time = *args.return_field.data_type() != MOMENT;
-            let out: ArrayRef = match is_time {
-                true => Arc::new(self.epoch(&values, scale)?),
-                false => {
-                    let of = values.as_primitive::<Int64Type>().iter();
-                    let us = of
-                        .map(|ms| ms.map(|ms| ms.checked_mul(1000).ok_or_else(beyond)).transpose());
-                    cast(&us.collect::<Result<Int64Array>>()?, &MOMENT)?
-                }
+            let out: ArrayRef = if is_time {
+                Arc::new(self.epoch(&values, scale)?)
+            } else {
+                let of = values.as_primitive::<Int64Type>().iter();
+                let us =
+                    of.map(|ms| ms.map(|ms| ms.checked_mul(1000).ok_or_else(beyond)).transpose());
+                cast(&us.collect::<Result<Int64Array>>()?, &MOMENT)?
             };
             return super::columnar(out, is_scalar);
         }
@@ -316,9 +312,5 @@ impl ScalarUDFImpl for OfTime {
             }
         };
         super::columnar(out, is_scalar)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }

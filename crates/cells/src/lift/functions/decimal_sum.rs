@@ -137,7 +137,6 @@ impl Accumulator for Total {
     }
 }
 
-/// The sums of groups.
 #[derive(Debug)]
 pub(super) struct Groups {
     totals: Vec<i128>,
@@ -154,6 +153,13 @@ impl Groups {
         let array = Decimal128Array::try_new(totals.into(), self.seen.build(emit))?;
         Ok(Arc::new(array.with_data_type(self.result.clone())))
     }
+}
+
+/// The values, with NULL in the rows that a FILTER leaves out.
+pub(super) fn kept(values: &dyn Array, filter: Option<&BooleanArray>) -> Result<ArrayRef> {
+    let Some(filter) = filter else { return Ok(values.slice(0, values.len())) };
+    let out: BooleanArray = filter.iter().map(|keep| Some(keep != Some(true))).collect();
+    Ok(nullif(values, &out)?)
 }
 
 impl GroupsAccumulator for Groups {
@@ -173,10 +179,7 @@ impl GroupsAccumulator for Groups {
             totals[group] = sum;
             is_over |= over;
         });
-        match is_over {
-            true => Err(too_large()),
-            false => Ok(()),
-        }
+        if is_over { Err(too_large()) } else { Ok(()) }
     }
 
     fn evaluate(&mut self, emit: EmitTo) -> Result<ArrayRef> {
@@ -202,14 +205,7 @@ impl GroupsAccumulator for Groups {
         filter: Option<&BooleanArray>,
     ) -> Result<Vec<ArrayRef>> {
         let values = decimals(values)?;
-        let kept = match filter {
-            None => values.clone(),
-            Some(filter) => {
-                let out: BooleanArray =
-                    filter.iter().map(|keep| Some(keep != Some(true))).collect();
-                nullif(values, &out)?.as_primitive::<Decimal128Type>().clone()
-            }
-        };
+        let kept = kept(values, filter)?.as_primitive::<Decimal128Type>().clone();
         Ok(vec![Arc::new(kept.with_data_type(self.result.clone()))])
     }
 

@@ -14,6 +14,7 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDFImpl, Documentation, Signature, Volatility,
 };
 
+use super::inner::scalar;
 use super::percentile::part_of;
 use super::recomputed;
 use crate::lift::error::spoken;
@@ -26,7 +27,6 @@ const PART_BYTES: usize = 128;
 /// The most rows of an array that is made of smaller ones.
 const PART_ROWS_MAX: usize = 8192;
 
-/// The aggregate.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Discrete {
     signature: Signature,
@@ -70,17 +70,7 @@ pub(super) fn list_of(values: ArrayRef) -> Result<ScalarValue> {
 }
 
 impl AggregateUDFImpl for Discrete {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn aliases(&self) -> &[String] {
-        &self.aliases
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
+    scalar!(name NAME, aliases, documentation, signature, type_of_first);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         match types {
@@ -93,10 +83,6 @@ impl AggregateUDFImpl for Discrete {
             }
             _ => plan_err!("`{NAME}` takes a column and one number from 0 to 1"),
         }
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        Ok(types.first().cloned().unwrap_or(DataType::Null))
     }
 
     fn return_field(&self, args: &[FieldRef]) -> Result<FieldRef> {
@@ -134,10 +120,6 @@ impl AggregateUDFImpl for Discrete {
     fn supports_within_group_clause(&self) -> bool {
         true
     }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
-    }
 }
 
 /// The values of a group, sorted at the end.
@@ -145,7 +127,6 @@ impl AggregateUDFImpl for Discrete {
 struct Sorted {
     of: DataType,
     parts: Vec<ArrayRef>,
-    /// Bytes of the parts.
     bytes: usize,
     part: f64,
     is_descending: bool,

@@ -55,7 +55,6 @@ static PROGRAMS: Mutex<Programs> = Mutex::new(BTreeMap::new());
 /// Upper bound on the programs that are retained: some kilobytes each.
 const PROGRAMS_MAX: usize = 256;
 
-/// Names of the functions.
 fn names() -> &'static BTreeSet<&'static str> {
     static NAMES: LazyLock<BTreeSet<&'static str>> = LazyLock::new(|| {
         let sql = all_default_functions();
@@ -102,11 +101,7 @@ struct Elementwise {
 hashed_by!(Elementwise, function => function.name);
 
 impl ScalarUDFImpl for Elementwise {
-    scalar!(signature, type_by_field);
-
-    fn name(&self) -> &str {
-        self.name
-    }
+    scalar!(name, signature, type_by_field);
 
     /// Types that tensors lack become the nearest that they have.
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {

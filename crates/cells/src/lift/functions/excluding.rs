@@ -158,7 +158,6 @@ impl Excluded {
 struct FramedCall {
     function: WindowFunctionDefinition,
     excluded: Excluded,
-    /// The number of the function's arguments.
     arguments: usize,
     has_filter: bool,
     is_distinct: bool,
@@ -170,7 +169,6 @@ struct FramedCall {
 }
 
 impl FramedCall {
-    /// The number of all arguments.
     fn count(&self) -> usize {
         self.arguments + usize::from(self.has_filter) + self.order.len()
     }
@@ -267,7 +265,6 @@ struct Evaluator {
     call: FramedCall,
     what: What,
     partition: Option<Partition>,
-    /// The next row.
     next: usize,
 }
 
@@ -295,13 +292,11 @@ impl Partition {
         };
         let keys = &own[own.len().saturating_sub(call.order.len())..];
         let places = if keys.is_empty() { Vec::new() } else { places(keys, &call.order, rows)? };
-        let keys = match call.is_distinct {
-            true => {
-                let arguments: Vec<ArrayRef> =
-                    own[..call.arguments].iter().map(canonical).collect();
-                Some(row_converter(&arguments)?.convert_columns(&arguments)?)
-            }
-            false => None,
+        let keys = if call.is_distinct {
+            let arguments: Vec<ArrayRef> = own[..call.arguments].iter().map(canonical).collect();
+            Some(row_converter(&arguments)?.convert_columns(&arguments)?)
+        } else {
+            None
         };
         let is_plain = !call.has_filter && places.is_empty() && keys.is_none();
         let blocks = match what {

@@ -14,11 +14,11 @@ use datafusion::logical_expr::{
 use regex::{Regex, RegexBuilder};
 
 use super::hashes::is_text;
+use super::inner::scalar;
 use crate::lift::error::spoken;
 
 const NAME: &str = "regexp_extract";
 
-/// The function.
 pub(super) fn function() -> ScalarUDF {
     let documentation = super::documented(
         "regexp_extract(s, pattern[, group[, options]])",
@@ -35,13 +35,7 @@ struct Extract {
 }
 
 impl ScalarUDFImpl for Extract {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
+    scalar!(name NAME, documentation, signature, returns DataType::Utf8);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let wanted = [DataType::Utf8, DataType::Utf8, DataType::Int64, DataType::Utf8];
@@ -60,10 +54,6 @@ impl ScalarUDFImpl for Extract {
             }
         }
         Ok(wanted[..types.len()].to_vec())
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Utf8)
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -100,13 +90,8 @@ impl ScalarUDFImpl for Extract {
         }
         super::columnar(Arc::new(out.finish()) as ArrayRef, is_scalar)
     }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
-    }
 }
 
-/// A compiled pattern.
 struct Pattern<'a> {
     text: &'a str,
     flags: &'a str,

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::function::AccumulatorArgs;
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator, ReversedUDAF, SetMonotonicity,
 };
@@ -40,6 +39,7 @@ impl Extreme {
 
 impl AggregateUDFImpl for Extreme {
     of_inner!(name, documentation, signature, coerce_types, return_type, state_fields);
+    of_inner!(order_sensitivity);
 
     fn return_field(&self, args: &[FieldRef]) -> Result<FieldRef> {
         let field = self.inner.return_field(args)?;
@@ -81,10 +81,6 @@ impl AggregateUDFImpl for Extreme {
             DataType::Float32 => Ok(Box::new(Floats::<Float32Type>::new(is_min, f32::total_cmp))),
             _ => self.inner.create_groups_accumulator(args),
         }
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.inner.order_sensitivity()
     }
 
     fn reverse_expr(&self) -> ReversedUDAF {

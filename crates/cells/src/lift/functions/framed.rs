@@ -5,7 +5,6 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::function::{AccumulatorArgs, AggregateFunctionSimplification};
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, ReversedUDAF, SetMonotonicity,
 };
@@ -40,18 +39,9 @@ impl Framed {
 }
 
 impl AggregateUDFImpl for Framed {
-    of_inner!(
-        name,
-        documentation,
-        aliases,
-        signature,
-        coerce_types,
-        return_type,
-        accumulator,
-        state_fields,
-        groups_accumulator_supported,
-        create_groups_accumulator
-    );
+    of_inner!(name, aliases, documentation, signature, coerce_types, return_type, accumulator);
+    of_inner!(state_fields, order_sensitivity, groups_accumulator_supported);
+    of_inner!(create_groups_accumulator);
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         recomputed::sliding(&self.inner, args)
@@ -70,10 +60,6 @@ impl AggregateUDFImpl for Framed {
         is_beneficial: bool,
     ) -> Result<Option<Arc<dyn AggregateUDFImpl>>> {
         Arc::clone(self.inner.inner()).with_beneficial_ordering(is_beneficial)
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.inner.order_sensitivity()
     }
 
     fn simplify(&self) -> Option<AggregateFunctionSimplification> {

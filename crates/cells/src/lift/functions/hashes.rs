@@ -10,9 +10,9 @@ use datafusion::logical_expr::{
     Volatility,
 };
 
+use super::inner::scalar;
 use crate::lift::error::spoken;
 
-/// The functions.
 pub(super) fn functions() -> [ScalarUDF; 2] {
     [Kind::Md5, Kind::Sha256].map(|kind| Hashed::new(kind).into())
 }
@@ -55,15 +55,13 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 impl ScalarUDFImpl for Hashed {
+    scalar!(documentation, signature, returns DataType::Utf8);
+
     fn name(&self) -> &str {
         match self.kind {
             Kind::Md5 => "md5",
             Kind::Sha256 => "sha256",
         }
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
@@ -83,10 +81,6 @@ impl ScalarUDFImpl for Hashed {
         }
     }
 
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Utf8)
-    }
-
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let is_scalar = args.args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
         let arrays = ColumnarValue::values_to_arrays(&args.args)?;
@@ -104,10 +98,6 @@ impl ScalarUDFImpl for Hashed {
             other => return exec_err!("`{}` of {other}", self.name()),
         };
         super::columnar(Arc::new(out) as ArrayRef, is_scalar)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }
 

@@ -15,7 +15,6 @@ use crate::lift::table::field;
 /// Its name, which no text can produce.
 pub(in crate::lift) const IN_CALENDAR: &str = "tessera_in_calendar";
 
-/// An `int64` as a time of a calendar.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(in crate::lift) struct InCalendar {
     calendar: Calendar,

@@ -55,6 +55,13 @@ macro_rules! of_inner {
             self.inner.accumulator(args)
         }
     };
+    (@ order_sensitivity) => {
+        fn order_sensitivity(
+            &self,
+        ) -> ::datafusion::logical_expr::utils::AggregateOrderSensitivity {
+            self.inner.order_sensitivity()
+        }
+    };
     (@ groups_accumulator_supported) => {
         fn groups_accumulator_supported(
             &self,
@@ -76,6 +83,30 @@ macro_rules! of_inner {
 
 pub(super) use of_inner;
 
+/// Methods of an `Accumulator` for frames that slide: it takes values away, and has no parts.
+macro_rules! of_frame {
+    () => {
+        fn supports_retract_batch(&self) -> bool {
+            true
+        }
+
+        fn state(
+            &mut self,
+        ) -> ::datafusion::common::Result<Vec<::datafusion::common::ScalarValue>> {
+            ::datafusion::common::internal_err!("a frame is not put together from parts")
+        }
+
+        fn merge_batch(
+            &mut self,
+            _: &[::arrow::array::ArrayRef],
+        ) -> ::datafusion::common::Result<()> {
+            ::datafusion::common::internal_err!("a frame is not put together from parts")
+        }
+    };
+}
+
+pub(super) use of_frame;
+
 /// Hashes a function by a key: what else it has follows from it. Plans hash each call of each expression many times, and
 /// the types that a function takes are a long list.
 macro_rules! hashed_by {
@@ -91,24 +122,48 @@ macro_rules! hashed_by {
 
 pub(in crate::lift) use hashed_by;
 
-/// Methods of `ScalarUDFImpl`.
+/// Methods of `ScalarUDFImpl`, or of `AggregateUDFImpl`.
 ///
 /// | word | the function |
 /// |---|---|
 /// | `name n` | is named `n` |
-/// | `signature` | has a signature in its field of that name |
+/// | `name`, `aliases`, `signature`, `documentation` | has it in its field of that name |
 /// | `returns t` | returns values of the type `t` |
+/// | `type_of_first` | has the type of its first argument |
 /// | `type_by_field` | has a type that follows from the fields of its arguments |
 macro_rules! scalar {
     ($($what:ident $($value:expr)?),+ $(,)?) => { $(scalar!(@ $what $($value)?);)+ };
+    (@ name) => {
+        fn name(&self) -> &str {
+            self.name
+        }
+    };
     (@ name $name:expr) => {
         fn name(&self) -> &str {
             $name
         }
     };
+    (@ aliases) => {
+        fn aliases(&self) -> &[String] {
+            &self.aliases
+        }
+    };
     (@ signature) => {
         fn signature(&self) -> &::datafusion::logical_expr::Signature {
             &self.signature
+        }
+    };
+    (@ documentation) => {
+        fn documentation(&self) -> Option<&::datafusion::logical_expr::Documentation> {
+            Some(&self.documentation)
+        }
+    };
+    (@ type_of_first) => {
+        fn return_type(
+            &self,
+            types: &[::arrow::datatypes::DataType],
+        ) -> ::datafusion::common::Result<::arrow::datatypes::DataType> {
+            Ok(types.first().cloned().unwrap_or(::arrow::datatypes::DataType::Null))
         }
     };
     (@ returns $kind:expr) => {

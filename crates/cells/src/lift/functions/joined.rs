@@ -26,17 +26,8 @@ impl Joined {
 }
 
 impl AggregateUDFImpl for Joined {
-    of_inner!(
-        name,
-        aliases,
-        documentation,
-        signature,
-        return_type,
-        accumulator,
-        state_fields,
-        groups_accumulator_supported,
-        create_groups_accumulator
-    );
+    of_inner!(name, aliases, documentation, signature, return_type, accumulator, state_fields);
+    of_inner!(groups_accumulator_supported, create_groups_accumulator);
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         recomputed::sliding(&self.inner, args)

@@ -20,7 +20,6 @@ use super::inner::{hashed_by, of_inner, scalar};
 
 const NAMES: [&str; 4] = ["ascii", "bit_length", "character_length", "octet_length"];
 
-/// The functions over those of a session.
 pub(super) fn functions(state: &SessionState) -> Vec<ScalarUDF> {
     let mut all = Vec::new();
     for name in NAMES {
@@ -49,17 +48,13 @@ impl Length {
 }
 
 impl ScalarUDFImpl for Length {
-    of_inner!(name, aliases, signature);
+    of_inner!(name, aliases, documentation, signature);
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         Ok(match self.inner.return_type(types)? {
             DataType::Dictionary(_, values) => *values,
             plain => plain,
         })
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -97,11 +92,7 @@ fn is_list(of: &DataType) -> bool {
 }
 
 impl ScalarUDFImpl for Len {
-    scalar!(name "len", signature);
-
-    fn aliases(&self) -> &[String] {
-        &self.aliases
-    }
+    scalar!(name "len", aliases, documentation, signature);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         match types {
@@ -131,10 +122,6 @@ impl ScalarUDFImpl for Len {
             }
             _ => self.of_text.invoke_with_args(args),
         }
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }
 

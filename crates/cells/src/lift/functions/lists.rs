@@ -168,7 +168,6 @@ impl OfElements {
         Err(DataFusionError::External(Box::new(error)))
     }
 
-    /// The aggregate of each list.
     fn of_lists(
         &self,
         lists: &ListArray,
@@ -221,11 +220,7 @@ impl OfElements {
 }
 
 impl ScalarUDFImpl for OfElements {
-    scalar!(signature, type_by_field);
-
-    fn name(&self) -> &str {
-        self.name
-    }
+    scalar!(name, documentation, signature, type_by_field);
 
     fn aliases(&self) -> &[String] {
         &self.alias
@@ -306,10 +301,6 @@ impl ScalarUDFImpl for OfElements {
         }
         self.check(lists, &constants)?;
         super::columnar(self.of_lists(lists, &fields, &constants)?, is_scalar)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }
 

@@ -18,6 +18,7 @@ use datafusion::logical_expr::{
 };
 
 use super::discrete::{field_of, has_order};
+use super::inner::{of_frame, scalar};
 use crate::lift::error::spoken;
 use counts::{Groups, Whole, kept_as};
 
@@ -26,7 +27,6 @@ const NAME: &str = "mode";
 /// About the bytes of an entry without its key.
 const ENTRY_BYTES: usize = 64;
 
-/// The aggregate.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Mode {
     signature: Signature,
@@ -42,13 +42,7 @@ impl Mode {
 }
 
 impl AggregateUDFImpl for Mode {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
+    scalar!(name NAME, documentation, signature, type_of_first);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         match types {
@@ -61,10 +55,6 @@ impl AggregateUDFImpl for Mode {
             }
             _ => plan_err!("`{NAME}` takes one column"),
         }
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        Ok(types.first().cloned().unwrap_or(DataType::Null))
     }
 
     fn return_field(&self, args: &[FieldRef]) -> Result<FieldRef> {
@@ -110,10 +100,6 @@ impl AggregateUDFImpl for Mode {
     fn supports_within_group_clause(&self) -> bool {
         true
     }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
-    }
 }
 
 /// The type of the values of a call, and the order of those that are equally frequent.
@@ -132,7 +118,6 @@ struct Frame {
     rows: RowConverter,
     /// By values as rows of Arrow's row format, in their order.
     counts: BTreeMap<Box<[u8]>, u64>,
-    /// Bytes of the entries.
     bytes: usize,
     is_descending: bool,
 }
@@ -153,6 +138,8 @@ fn equal_bits(values: &ArrayRef) -> ArrayRef {
 }
 
 impl Accumulator for Frame {
+    of_frame!();
+
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let Some(values) = values.first() else { return internal_err!("`{NAME}` of nothing") };
         let rows = self.rows.convert_columns(&[equal_bits(values)])?;
@@ -190,10 +177,6 @@ impl Accumulator for Frame {
         size_of_val(self) + self.rows.size() + self.bytes
     }
 
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        internal_err!("a frame is not put together from parts")
-    }
-
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let Some(values) = values.first() else { return internal_err!("`{NAME}` of nothing") };
         let rows = self.rows.convert_columns(&[equal_bits(values)])?;
@@ -209,13 +192,5 @@ impl Accumulator for Frame {
             }
         }
         Ok(())
-    }
-
-    fn supports_retract_batch(&self) -> bool {
-        true
-    }
-
-    fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
-        internal_err!("a frame is not put together from parts")
     }
 }

@@ -12,7 +12,6 @@ use arrow::error::ArrowError;
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::Accumulator;
 
-/// Rows of a block.
 const BLOCK: usize = 256;
 
 /// Sums that are added up side by side.

@@ -22,7 +22,7 @@ use datafusion::logical_expr::{
 };
 
 use super::discrete::list_of;
-use super::inner::{hashed_by, of_inner};
+use super::inner::{hashed_by, of_inner, scalar};
 use super::recomputed;
 use super::temporal::{is_temporal, with_times};
 
@@ -59,10 +59,7 @@ impl Percentile {
 
 impl AggregateUDFImpl for Percentile {
     of_inner!(name, documentation, aliases, coerce_types);
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
+    scalar!(signature);
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match types {
@@ -135,7 +132,6 @@ fn exact(args: &AccumulatorArgs) -> Result<Option<Exact<f64>>> {
     Ok(percentile(args)?.map(|at| Exact::new(at, args.return_type().clone())))
 }
 
-/// The accumulator for times.
 fn of_times(args: &AccumulatorArgs, is_median: bool) -> Result<Box<dyn Accumulator>> {
     let at = if is_median { Some(0.5) } else { percentile(args)? };
     let Some(at) = at.filter(|at| (0.0..=1.0).contains(at)) else {
@@ -287,7 +283,6 @@ impl<V: Value> Exact<V> {
     }
 }
 
-/// The values of a column.
 fn values_of<V: Value>(values: &ArrayRef) -> Result<PrimitiveArray<V::Arrow>> {
     Ok(cast(values, &V::Arrow::DATA_TYPE)?.as_primitive::<V::Arrow>().clone())
 }
@@ -365,12 +360,11 @@ fn interpolated<V: Value>(values: &mut [V], is_sorted: bool, at: f64) -> Option<
     let place = at.clamp(0.0, 1.0) * last as f64;
     let low = place.floor() as usize;
     let weight = place - low as f64;
-    let (lower, upper) = match is_sorted {
-        true => (values[low], values.get(low + 1).copied()),
-        false => {
-            let (_, &mut lower, above) = values.select_nth_unstable_by(low, V::order);
-            (lower, above.iter().copied().min_by(V::order))
-        }
+    let (lower, upper) = if is_sorted {
+        (values[low], values.get(low + 1).copied())
+    } else {
+        let (_, &mut lower, above) = values.select_nth_unstable_by(low, V::order);
+        (lower, above.iter().copied().min_by(V::order))
     };
     Some(upper.map_or(lower, |upper| between(lower, upper, weight)))
 }

@@ -11,6 +11,8 @@ use datafusion::logical_expr::function::AccumulatorArgs;
 use datafusion::logical_expr::{Accumulator, AggregateUDF};
 use datafusion::physical_expr::{PhysicalExpr, PhysicalSortExpr};
 
+use super::inner::of_frame;
+
 type Make = Box<dyn Fn() -> Result<Box<dyn Accumulator>> + Send + Sync>;
 
 /// The aggregate of the rows of a frame.
@@ -56,6 +58,8 @@ impl fmt::Debug for Recomputed {
 }
 
 impl Accumulator for Recomputed {
+    of_frame!();
+
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.parts.push(values.to_vec());
         Ok(())
@@ -64,10 +68,6 @@ impl Accumulator for Recomputed {
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         self.gone += values.first().map_or(0, |values| values.len());
         Ok(())
-    }
-
-    fn supports_retract_batch(&self) -> bool {
-        true
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
@@ -82,14 +82,6 @@ impl Accumulator for Recomputed {
     fn size(&self) -> usize {
         let bytes = self.parts.iter().flatten().map(|values| values.get_array_memory_size());
         size_of_val(self) + bytes.sum::<usize>()
-    }
-
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        internal_err!("a frame is not put together from parts")
-    }
-
-    fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
-        internal_err!("a frame is not put together from parts")
     }
 }
 

@@ -58,7 +58,6 @@ struct Chosen {
 
 hashed_by!(Chosen, function => function.name);
 
-/// The type of the elements of a list.
 fn element(of: &DataType) -> Option<&DataType> {
     match of {
         DataType::List(of) | DataType::LargeList(of) | DataType::FixedSizeList(of, _) => {
@@ -115,15 +114,7 @@ impl Chosen {
 }
 
 impl ScalarUDFImpl for Chosen {
-    scalar!(signature);
-
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn aliases(&self) -> &[String] {
-        &self.aliases
-    }
+    scalar!(name, aliases, documentation, signature);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let taken = match types {
@@ -165,9 +156,5 @@ impl ScalarUDFImpl for Chosen {
             return internal_err!("`{}` is called without lists", self.name);
         };
         super::columnar(self.of_lists(lists, places, rows)?, is_scalar)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }

@@ -10,10 +10,11 @@ use datafusion::logical_expr::function::{
     ExpressionArgs, PartitionEvaluatorArgs, WindowUDFFieldArgs,
 };
 use datafusion::logical_expr::{
-    Documentation, LimitEffect, PartitionEvaluator, ReversedUDWF, Signature, WindowUDF,
-    WindowUDFImpl,
+    LimitEffect, PartitionEvaluator, ReversedUDWF, WindowUDF, WindowUDFImpl,
 };
 use datafusion::physical_expr::PhysicalExpr;
+
+use super::inner::of_inner;
 
 /// `lead` or `lag`.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -28,13 +29,7 @@ impl Shifted {
 }
 
 impl WindowUDFImpl for Shifted {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn signature(&self) -> &Signature {
-        self.inner.signature()
-    }
+    of_inner!(name, documentation, signature);
 
     fn expressions(&self, args: ExpressionArgs) -> Vec<Arc<dyn PhysicalExpr>> {
         self.inner.expressions(args)
@@ -61,16 +56,11 @@ impl WindowUDFImpl for Shifted {
         ReversedUDWF::Reversed(Arc::new(Shifted::new(Arc::clone(&self.inner)).into()))
     }
 
-    fn documentation(&self) -> Option<&Documentation> {
-        self.inner.documentation()
-    }
-
     fn limit_effect(&self, args: &[Arc<dyn PhysicalExpr>]) -> LimitEffect {
         self.inner.inner().limit_effect(args)
     }
 }
 
-/// An evaluator of whole partitions.
 #[derive(Debug)]
 struct Whole(Box<dyn PartitionEvaluator>);
 

@@ -44,7 +44,6 @@ pub(super) fn functions(state: &SessionState, limit: u64) -> Vec<ScalarUDF> {
     std::iter::once(slice).chain(element).collect()
 }
 
-/// True for texts.
 pub(super) fn is_text(of: &DataType) -> bool {
     match of {
         DataType::Dictionary(_, values) => values.is_string(),
@@ -76,10 +75,7 @@ hashed_by!(Slice, function => function.limit);
 
 /// The positions from 0 that a slice of `count` elements has.
 fn positions(count: i64, first: i64, last: i64, step: i64) -> impl Iterator<Item = i64> {
-    let from_start = |at: i64| match at < 0 {
-        true => at.saturating_add(count) + 1,
-        false => at,
-    };
+    let from_start = |at: i64| if at < 0 { at.saturating_add(count) + 1 } else { at };
     let (first, last) = (from_start(first), from_start(last));
     // Both as distances in the direction of the step.
     let (start, end) = match step < 0 {
@@ -168,11 +164,7 @@ impl Slice {
 }
 
 impl ScalarUDFImpl for Slice {
-    scalar!(name NAME, signature);
-
-    fn aliases(&self) -> &[String] {
-        &self.aliases
-    }
+    scalar!(name NAME, aliases, documentation, signature);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let Some((list, bounds)) = types.split_first() else {
@@ -231,10 +223,6 @@ impl ScalarUDFImpl for Slice {
             return internal_err!("`{NAME}` is called with {}", list.data_type());
         };
         super::columnar(self.of_lists(lists, &bounds, rows)?, is_scalar)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }
 

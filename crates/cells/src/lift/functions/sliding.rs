@@ -19,7 +19,7 @@ use datafusion::logical_expr::{
 };
 
 use super::booleans::with_booleans;
-use super::inner::{hashed_by, of_inner};
+use super::inner::{hashed_by, of_frame, of_inner, scalar};
 use super::moments::{Blocks, Column, Summary};
 use super::recomputed;
 use super::temporal::{self, is_temporal, with_times};
@@ -31,7 +31,6 @@ pub(super) trait Partial: Copy + Default + std::fmt::Debug + Send + Sync + 'stat
     /// The aggregate of one value.
     fn of(value: Self::Value) -> Self;
 
-    /// The aggregate of both parts.
     fn with(self, other: Self) -> Self;
 
     /// The values of rows without NULL.
@@ -63,7 +62,6 @@ impl Partial for f64 {
 /// Computes the result from the number of values and their aggregate.
 type Finish<P> = Box<dyn Fn(usize, P) -> Option<f64> + Send + Sync>;
 
-/// An aggregate of a frame.
 pub(super) struct Frame<P: Partial> {
     finish: Finish<P>,
     /// Pushed values, and the aggregate of all of them.
@@ -105,7 +103,6 @@ impl<P: Partial> Frame<P> {
     }
 }
 
-/// The sum of a moving frame of floats.
 pub(crate) struct MovingSum(Frame<f64>);
 
 impl MovingSum {
@@ -113,7 +110,6 @@ impl MovingSum {
         MovingSum(Frame::new(|_, sum| Some(sum)))
     }
 
-    /// Adds a value at the end of the frame.
     pub(crate) fn push(&mut self, value: f64) {
         self.0.push(value);
     }
@@ -137,6 +133,8 @@ impl<P: Partial> std::fmt::Debug for Frame<P> {
 }
 
 impl<P: Partial> Accumulator for Frame<P> {
+    of_frame!();
+
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         for value in P::values(values)? {
             self.push(value);
@@ -153,10 +151,6 @@ impl<P: Partial> Accumulator for Frame<P> {
         Ok(())
     }
 
-    fn supports_retract_batch(&self) -> bool {
-        true
-    }
-
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let (count, all) = self.all();
         Ok(ScalarValue::Float64((self.finish)(count, all)))
@@ -167,17 +161,8 @@ impl<P: Partial> Accumulator for Frame<P> {
             + size_of::<P::Value>() * self.came.capacity()
             + size_of::<P>() * self.old.capacity()
     }
-
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        internal_err!("a frame is not put together from parts")
-    }
-
-    fn merge_batch(&mut self, _: &[ArrayRef]) -> Result<()> {
-        internal_err!("a frame is not put together from parts")
-    }
 }
 
-/// The sum of a frame.
 pub(super) fn sum() -> Box<dyn Accumulator> {
     Box::new(Frame::new(|count, sum: f64| (count > 0).then_some(sum)))
 }
@@ -204,10 +189,7 @@ impl Mean {
 
 impl AggregateUDFImpl for Mean {
     of_inner!(name, documentation, aliases, coerce_types, create_groups_accumulator);
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
+    scalar!(signature);
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         match types {
@@ -398,17 +380,8 @@ impl MovingSpread {
 }
 
 impl AggregateUDFImpl for Spread {
-    of_inner!(
-        name,
-        documentation,
-        aliases,
-        signature,
-        coerce_types,
-        return_type,
-        state_fields,
-        groups_accumulator_supported,
-        create_groups_accumulator
-    );
+    of_inner!(name, documentation, aliases, signature, coerce_types, return_type, state_fields);
+    of_inner!(groups_accumulator_supported, create_groups_accumulator);
 
     /// Insensitive: the inner order requirement is not forwarded, as the accumulators do not support it.
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {

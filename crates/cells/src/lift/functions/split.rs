@@ -37,11 +37,8 @@ struct Split {
 }
 
 impl ScalarUDFImpl for Split {
-    scalar!(name NAME, signature, returns DataType::new_list(DataType::Utf8, true));
-
-    fn aliases(&self) -> &[String] {
-        &self.aliases
-    }
+    scalar!(name NAME, aliases, documentation, signature);
+    scalar!(returns DataType::new_list(DataType::Utf8, true));
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         match types {
@@ -79,9 +76,5 @@ impl ScalarUDFImpl for Split {
             lists.append(true);
         }
         super::columnar(Arc::new(lists.finish()) as ArrayRef, is_scalar)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }

@@ -9,13 +9,12 @@ use arrow::datatypes::{DataType, Decimal128Type, Field, FieldRef, Int64Type, UIn
 use datafusion::common::types::logical_int64;
 use datafusion::common::{DataFusionError, Result, ScalarValue, internal_err};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
-use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, GroupsAccumulator, Signature,
 };
 
 use super::booleans::with_booleans;
-use super::inner::{hashed_by, of_inner};
+use super::inner::{hashed_by, of_inner, scalar};
 use super::temporal::{self, is_temporal};
 use super::{decimal_sum, recomputed, sliding};
 use tessera_frontend::error::Error;
@@ -56,15 +55,8 @@ fn total(args: &AccumulatorArgs<'_>) -> Result<Option<Box<dyn Accumulator>>> {
 const STATE: DataType = DataType::Decimal128(38, 0);
 
 impl AggregateUDFImpl for CheckedSum {
-    of_inner!(coerce_types, documentation, return_type);
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn order_sensitivity(&self) -> AggregateOrderSensitivity {
-        self.inner.order_sensitivity()
-    }
+    of_inner!(documentation, coerce_types, return_type, order_sensitivity);
+    scalar!(signature);
 
     fn name(&self) -> &str {
         "sum"
@@ -137,7 +129,6 @@ impl Total {
         Self { total: 0, count: 0, result }
     }
 
-    /// Adds or subtracts values.
     fn add(&mut self, values: &[ArrayRef], sign: i128) -> Result<()> {
         let Some(values) = values.first() else { return internal_err!("sum of nothing") };
         let sum: i128 = match values.data_type() {

@@ -57,7 +57,6 @@ pub(super) fn with_times(inner: &Signature, others: &[Coercion]) -> Signature {
     Signature::one_of(all, inner.volatility)
 }
 
-/// The state of a total.
 pub(super) fn state_fields() -> Vec<FieldRef> {
     let state = |name, of| Arc::new(Field::new(name, of, true));
     vec![
@@ -92,7 +91,6 @@ pub(super) struct Total {
 }
 
 impl Total {
-    /// Adds or subtracts values.
     fn add(&mut self, values: &[ArrayRef], sign: i128) -> Result<()> {
         let Some(values) = values.first() else { return internal_err!("sum of nothing") };
         if let Some(values) = values.as_primitive_opt::<IntervalMonthDayNanoType>() {

@@ -12,6 +12,8 @@ use datafusion::logical_expr::{
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
+use super::inner::scalar;
+
 const NAME: &str = "tessera_uuid_text";
 
 /// The function, whose name no text can produce.
@@ -26,17 +28,7 @@ struct UuidText {
 }
 
 impl ScalarUDFImpl for UuidText {
-    fn name(&self) -> &str {
-        NAME
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(DataType::Utf8)
-    }
+    scalar!(name NAME, signature, returns DataType::Utf8);
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
         let is_nullable = args.arg_fields.iter().any(|field| field.is_nullable());

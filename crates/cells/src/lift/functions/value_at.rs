@@ -12,12 +12,12 @@ use datafusion::logical_expr::utils::AggregateOrderSensitivity;
 use datafusion::logical_expr::{Accumulator, AggregateUDFImpl, Signature, Volatility};
 
 use super::discrete::field_of;
+use super::inner::scalar;
 use super::recomputed;
 use crate::lift::labels::canonical;
 use crate::lift::names::{ARG_MAX, ARG_MIN};
 use crate::lift::nested::ORDER;
 
-/// The aggregate.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct ValueAt {
     is_max: bool,
@@ -31,12 +31,10 @@ impl ValueAt {
 }
 
 impl AggregateUDFImpl for ValueAt {
+    scalar!(signature, type_of_first);
+
     fn name(&self) -> &str {
         if self.is_max { ARG_MAX } else { ARG_MIN }
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
@@ -44,10 +42,6 @@ impl AggregateUDFImpl for ValueAt {
             [_, _] => Ok(types.to_vec()),
             _ => plan_err!("`arg_max` and `arg_min` take two columns"),
         }
-    }
-
-    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
-        Ok(types.first().cloned().unwrap_or(DataType::Null))
     }
 
     fn return_field(&self, args: &[FieldRef]) -> Result<FieldRef> {
@@ -105,12 +99,11 @@ impl Accumulator for Best {
             }
         }
         let Some(row) = first else { return Ok(()) };
-        let is_better = match self.key.is_null() {
-            true => true,
-            false => {
-                let best = self.key.to_array()?;
-                make_comparator(keys.as_ref(), best.as_ref(), ORDER)?(row, 0) == wanted
-            }
+        let is_better = if self.key.is_null() {
+            true
+        } else {
+            let best = self.key.to_array()?;
+            make_comparator(keys.as_ref(), best.as_ref(), ORDER)?(row, 0) == wanted
         };
         if is_better {
             // Else they would keep all of the batch.

@@ -23,7 +23,6 @@ pub(super) struct Seen {
     first: HashMap<Expr, usize>,
 }
 
-/// The guards of a part.
 struct Stage {
     guards: Vec<Expr>,
     /// False if guards of other relations were left out. One that has all is stronger than those before it.

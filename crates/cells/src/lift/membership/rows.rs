@@ -125,7 +125,6 @@ impl<'a> RowIn<'a> {
         Ok(Arc::new(LogicalPlan::Projection(Projection::try_new(columns, self.rows.clone())?)))
     }
 
-    /// The rows that fulfil a condition.
     fn filtered(&self, rows: Arc<LogicalPlan>, condition: Option<Expr>) -> Result<Subquery> {
         let condition = condition.unwrap_or_else(|| lit(true));
         let filter = Filter::try_new(condition, rows)?;

@@ -15,6 +15,7 @@
 use std::ops::ControlFlow;
 
 use super::Relations;
+use crate::walk::counts_queries;
 use sqlparser::ast::{
     CastKind, Distinct, Expr, GroupByExpr, Ident, OrderByExpr, Query, Select, SelectItem, SetExpr,
     TableFactor, TableWithJoins, UnaryOperator, Value, VisitorMut,
@@ -110,15 +111,7 @@ struct Wrap {
 impl VisitorMut for Wrap {
     type Break = ();
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.queries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.queries -= 1;
-        ControlFlow::Continue(())
-    }
+    counts_queries!(queries);
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         if self.queries > 0 || !matches!(expr, Expr::Cast { .. }) {
@@ -224,7 +217,6 @@ fn value(item: &SelectItem) -> Option<&Expr> {
     }
 }
 
-/// True for a cast with this alias.
 fn is_called(item: &SelectItem, name: &Ident) -> bool {
     matches!(item, SelectItem::ExprWithAlias { expr, alias }
         if is_cast(expr) && alias.value.eq_ignore_ascii_case(&name.value))

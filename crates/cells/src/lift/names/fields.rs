@@ -9,11 +9,12 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{Expr, LambdaFunction, Query, Select, TableFactor, Value, VisitorMut};
+use sqlparser::ast::{Expr, LambdaFunction, Select, TableFactor, Value, VisitorMut};
 use tessera_frontend::walk::walk_mut;
 
 use super::ours::call;
 use super::unnested::names_columns;
+use crate::walk::counts_queries;
 
 /// Rewrites the fields of a lambda's parameters in its body.
 pub(super) fn of_parameters(lambda: &mut LambdaFunction) {
@@ -70,15 +71,7 @@ struct Fields {
 impl VisitorMut for Fields {
     type Break = ();
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.inside += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.inside -= 1;
-        ControlFlow::Continue(())
-    }
+    counts_queries!(inside);
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
         match factor {

@@ -48,7 +48,6 @@ fn plain(mut expr: &Expr) -> &Expr {
     expr
 }
 
-/// The text of a literal.
 fn text_of(expr: &Expr) -> Option<(&String, &ValueWithSpan)> {
     match expr {
         Expr::Value(value) => match &value.value {

@@ -17,13 +17,10 @@ use sqlparser::ast::{
 
 use tessera_frontend::error::{Error, Position, nearest};
 
-/// A relation with known columns.
 pub(super) struct Known {
     name: String,
     columns: Vec<String>,
-    /// The columns in lower case.
     lower: BTreeSet<String>,
-    /// Columns that have fields.
     records: Vec<String>,
     /// Alternative names of columns, and the columns.
     also: Vec<(Arc<str>, Arc<str>)>,
@@ -203,7 +200,6 @@ impl VisitorMut for Resolve<'_> {
     }
 }
 
-/// Calls `f` with each block of a query.
 fn blocks(body: &SetExpr, f: &mut dyn FnMut(&Select)) {
     match body {
         SetExpr::Select(select) => f(select),

@@ -29,7 +29,6 @@ impl Relations<'_> {
     }
 }
 
-/// The names that an alias gives to columns.
 pub(super) fn column_names(alias: &TableAlias) -> impl Iterator<Item = String> {
     alias.columns.iter().map(|column| column.name.value.clone())
 }

@@ -26,12 +26,10 @@ use super::ours::call;
 pub(super) struct Unnested {
     /// Its name.
     relation: Ident,
-    /// Its column.
     column: Ident,
     /// The column with the numbers of the elements.
     ordinality: Option<Ident>,
     function: &'static str,
-    /// The list.
     pub(super) list: Expr,
 }
 
@@ -68,7 +66,6 @@ impl Unnested {
         Some(Unnested { relation, column, ordinality, function, list })
     }
 
-    /// Its columns.
     pub(super) fn columns(&self) -> impl Iterator<Item = &Ident> {
         std::iter::once(&self.column).chain(&self.ordinality)
     }
@@ -79,7 +76,6 @@ impl Unnested {
         Known::of_elements(&self.relation.value, columns, self.function)
     }
 
-    /// The relation as SQL has it.
     fn into_factor(self) -> TableFactor {
         let named = |name: &Ident| TableAliasColumnDef { name: name.clone(), data_type: None };
         let columns = self.columns().map(named).collect();

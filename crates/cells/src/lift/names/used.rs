@@ -24,7 +24,6 @@ use super::unnested::Unnested;
 pub(super) struct Used {
     /// True for `*`, `count(*)` or a NATURAL join: all variables are used.
     all: bool,
-    /// The relations of `x.*`.
     all_of: BTreeSet<String>,
     /// Names, with their qualifier if they have one.
     names: BTreeSet<(Option<String>, String)>,

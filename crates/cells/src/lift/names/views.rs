@@ -15,7 +15,6 @@ use super::{Relations, constraint_mut, plain_alias, table_factor};
 use tessera_frontend::error::{Error, Position};
 use tessera_frontend::walk::walk_mut;
 
-/// Maximum inlined views of one statement.
 const VIEWS_MAX: usize = 1024;
 
 /// A view whose query is visited.
@@ -26,7 +25,6 @@ pub(super) struct Entered {
     pub(super) position: Option<Position>,
 }
 
-/// The replacements of views of cells.
 #[derive(Default)]
 pub(super) struct Views {
     are_ctes: bool,
@@ -39,7 +37,6 @@ pub(super) struct Views {
 }
 
 impl Views {
-    /// Replaces views by CTEs.
     pub(super) fn as_ctes() -> Self {
         Views { are_ctes: true, ..Views::default() }
     }
@@ -48,7 +45,6 @@ impl Views {
         self.written > VIEWS_MAX
     }
 
-    /// Adds the CTEs of views to the query.
     pub(super) fn define(self, query: &mut Query) {
         if self.ctes.is_empty() {
             return;
@@ -125,7 +121,6 @@ fn remove(name: &mut ObjectName) {
 }
 
 impl Relations<'_> {
-    /// Adds the views that are being visited to an error.
     pub(super) fn in_views(&self, error: Error) -> Error {
         let views = self.scopes.iter().rev().filter_map(|level| level.view.as_ref());
         views.fold(error, |error, view| error.in_view(&view.name, view.position))
@@ -136,7 +131,6 @@ impl Relations<'_> {
         self.scopes.iter().any(|level| level.view.is_some())
     }
 
-    /// The replacement of a view of cells.
     pub(super) fn view(
         &mut self,
         mut query: Box<Query>,

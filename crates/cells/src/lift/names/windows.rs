@@ -12,8 +12,7 @@ use std::ops::ControlFlow;
 
 use sqlparser::ast::{
     Expr, Function, FunctionArgumentClause, FunctionArguments, Ident, NamedWindowDefinition,
-    NamedWindowExpr, OrderBy, OrderByExpr, Query, Select, Value, VisitorMut, WindowSpec,
-    WindowType,
+    NamedWindowExpr, OrderBy, OrderByExpr, Select, Value, VisitorMut, WindowSpec, WindowType,
 };
 use tessera_frontend::ast;
 use tessera_frontend::error::{Error, Position, nearest};
@@ -22,6 +21,7 @@ use tessera_frontend::walk::walk_mut;
 use super::super::functions::excluding;
 use super::super::markers::FRAME;
 use super::super::parts::{Parts, Written};
+use crate::walk::counts_queries;
 
 /// Writes out the windows of a block's items and of QUALIFY.
 ///
@@ -41,9 +41,6 @@ pub(super) fn expand(select: &mut Select, written: &mut Written) -> Result<(), E
 }
 
 /// Writes out the windows of a block in the ORDER BY of its query.
-///
-/// # Errors
-/// Those of [`expand`].
 pub(super) fn expand_keys(
     order: &mut OrderBy,
     select: &Select,
@@ -64,7 +61,6 @@ struct KnownWindow {
     size: Parts,
 }
 
-/// The windows that a block defines.
 struct Windows(Vec<KnownWindow>);
 
 impl Windows {
@@ -103,7 +99,6 @@ impl Windows {
         })
     }
 
-    /// A window with the parts of the one that it starts from.
     fn whole(&self, mut spec: WindowSpec) -> Result<WindowSpec, Error> {
         let Some(name) = spec.window_name.take() else { return Ok(spec) };
         let base = &self.find(&name)?.spec;
@@ -137,7 +132,6 @@ impl Windows {
     }
 }
 
-/// The size of a window's keys.
 fn size(spec: &WindowSpec) -> Parts {
     let orders = spec.order_by.iter().map(|key| &key.expr);
     let keys = spec.partition_by.iter().chain(orders);
@@ -218,15 +212,7 @@ fn mark(function: &mut Function) {
 impl VisitorMut for Calls<'_> {
     type Break = Error;
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
-        self.queries += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Error> {
-        self.queries -= 1;
-        ControlFlow::Continue(())
-    }
+    counts_queries!(queries);
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         if self.queries > 0 {

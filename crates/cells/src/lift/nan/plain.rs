@@ -87,25 +87,23 @@ impl Plain {
         Ok(match array.data_type() {
             DataType::Float64 => {
                 let x = array.as_primitive::<Float64Type>();
-                match self.is_plain(x.values()) {
-                    true => array,
-                    false => {
-                        Arc::new(x.unary::<_, Float64Type>(|v| {
-                            if v.is_nan() { f64::NAN } else { v + zero }
-                        }))
-                    }
+                if self.is_plain(x.values()) {
+                    array
+                } else {
+                    Arc::new(
+                        x.unary::<_, Float64Type>(|v| if v.is_nan() { f64::NAN } else { v + zero }),
+                    )
                 }
             }
             DataType::Float32 => {
                 let x = array.as_primitive::<Float32Type>();
                 let zero = zero as f32;
-                match self.is_plain(x.values()) {
-                    true => array,
-                    false => {
-                        Arc::new(x.unary::<_, Float32Type>(|v| {
-                            if v.is_nan() { f32::NAN } else { v + zero }
-                        }))
-                    }
+                if self.is_plain(x.values()) {
+                    array
+                } else {
+                    Arc::new(
+                        x.unary::<_, Float32Type>(|v| if v.is_nan() { f32::NAN } else { v + zero }),
+                    )
                 }
             }
             kind if holds_floats(kind) => self.inside(&array)?,

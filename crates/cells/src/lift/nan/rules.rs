@@ -479,7 +479,6 @@ pub(super) fn is_nested(expr: &Expr, schema: &DFSchema) -> bool {
     has_floats(expr, schema) && !is_float(expr, schema)
 }
 
-/// True for intervals.
 pub(super) fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
     expr.get_type(schema).is_ok_and(|kind| intervals::is_interval(&kind))
 }

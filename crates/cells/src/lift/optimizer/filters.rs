@@ -72,7 +72,6 @@ fn size_of(column: &Column, projection: &Projection, items: &[Size]) -> Size {
     at.and_then(|at| items.get(at)).copied().unwrap_or(Size::COLUMN)
 }
 
-/// The size of an expression, whose columns have the sizes of `of_column`.
 fn size(expr: &Expr, of_column: &dyn Fn(&Column) -> Size) -> Size {
     let mut all = Size::default();
     let walk = expr.each_below(|operand| {

@@ -22,7 +22,6 @@ use super::super::table::{CellSource, CellTable, Column as CellColumn, ColumnOri
 /// A table's number in the plan, from left to right, and one of its dimensions.
 pub(super) type Axis = (usize, usize);
 
-/// A table that has labels.
 #[derive(Clone)]
 enum Base {
     Cells(Arc<CellTable>),
@@ -107,7 +106,6 @@ fn of_scan(
     Some((*axis, values.into()))
 }
 
-/// Number of tables in a plan.
 fn tables(plan: &LogicalPlan) -> usize {
     match plan {
         LogicalPlan::TableScan(_) => 1,
@@ -230,7 +228,6 @@ fn partner(join: &Join, expr: &Expr) -> Option<Expr> {
     keys.chain(equal).find(|(a, b)| uncast(b) == expr && is_left(a)).map(|(a, _)| a.clone())
 }
 
-/// Strips casts from a key.
 fn uncast(mut key: &Expr) -> &Expr {
     while let Expr::Cast(cast) = key {
         key = &cast.expr;

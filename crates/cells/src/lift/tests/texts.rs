@@ -4,7 +4,6 @@ use arrow::datatypes::DataType;
 
 use super::{ScanColumn, planned};
 
-/// The names of the columns of a query.
 fn columns(sql: &str) -> Vec<String> {
     let plan = planned(sql).unwrap();
     plan.logical.schema().fields().iter().map(|field| field.name().clone()).collect()

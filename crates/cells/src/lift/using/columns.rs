@@ -14,11 +14,9 @@ use super::{Pass, asof, names};
 use tessera_frontend::error::{Error, Position};
 use tessera_frontend::scope::innermost;
 
-/// A column visible in a block.
 #[derive(Clone)]
 pub(super) struct Column {
     pub(super) name: String,
-    /// The expression of the column.
     pub(super) expr: Expr,
     /// True if it merges several columns of that name.
     pub(super) is_merged: bool,
@@ -265,7 +263,6 @@ impl Pass<'_> {
         out
     }
 
-    /// The names of a relation's columns.
     fn columns(&self, factor: &TableFactor) -> Result<Vec<String>, Error> {
         if let TableFactor::Table { name, alias, .. } = factor
             && let [ObjectNamePart::Identifier(ident)] = name.0.as_slice()

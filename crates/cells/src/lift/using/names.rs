@@ -4,12 +4,12 @@ use std::ops::ControlFlow;
 use tessera_frontend::walk::walk_mut;
 
 use sqlparser::ast::{
-    Expr, Ident, OrderBy, OrderByKind, Query, Select, SelectItem, VisitorMut,
-    WildcardAdditionalOptions,
+    Expr, Ident, OrderBy, OrderByKind, Select, SelectItem, VisitorMut, WildcardAdditionalOptions,
 };
 
 use super::Merged;
 use super::columns::Column;
+use crate::walk::counts_queries;
 
 /// Replaces merged names by their expressions, in all clauses of a block except FROM.
 pub(super) fn replace(select: &mut Select, merged: &Merged, all: &[Column]) {
@@ -80,15 +80,7 @@ struct Names<'a> {
 impl VisitorMut for Names<'_> {
     type Break = ();
 
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
+    counts_queries!(depth);
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         if self.depth == 0

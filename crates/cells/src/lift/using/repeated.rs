@@ -131,7 +131,6 @@ fn columns_of(item: &SelectItem, all: &[Column]) -> Option<Vec<SelectItem>> {
     Some(columns.map(|column| SelectItem::UnnamedExpr(column.expr.clone())).collect())
 }
 
-/// The relation in the name of a column.
 fn qualifier(expr: &Expr) -> Option<&str> {
     match expr {
         Expr::CompoundIdentifier(parts) => match parts.as_slice() {
@@ -233,9 +232,6 @@ fn parts(expr: &Expr) -> Option<&[Ident]> {
 }
 
 /// Refuses a key of ORDER BY with a name that `differing` items have.
-///
-/// # Errors
-/// `ambiguous_name`.
 pub(super) fn check_order(order: &OrderBy, differing: &BTreeSet<String>) -> Result<(), Error> {
     let OrderByKind::Expressions(keys) = &order.kind else { return Ok(()) };
     let ambiguous = |expr: &Expr| match expr {

@@ -61,7 +61,6 @@ impl VisitorMut for Blocks<'_> {
     }
 }
 
-/// True for the call of an aggregate.
 fn is_total(item: &SelectItem, state: &SessionState) -> bool {
     let (SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) = item else {
         return false;

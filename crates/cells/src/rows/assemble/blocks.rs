@@ -57,19 +57,16 @@ impl Blocks {
         // Nothing can reclaim these bytes, so they stay a small part.
         let short = room.quota.used().saturating_add(n) > room.quota.limit() / 2
             || self.in_memory.saturating_add(n) > room.quota.limit() / SHARE;
-        let bytes = match room.store.is_on() && short {
-            false => {
-                let charge = room.reserve(n)?;
-                self.in_memory += n;
-                Bytes::Memory { bytes, _charge: charge }
-            }
-            true => {
-                let heap = match &mut self.heap {
-                    Some(heap) => heap,
-                    None => self.heap.insert(Heap::new(&room.store)?),
-                };
-                Bytes::File(heap.append(&bytes)?)
-            }
+        let bytes = if room.store.is_on() && short {
+            let heap = match &mut self.heap {
+                Some(heap) => heap,
+                None => self.heap.insert(Heap::new(&room.store)?),
+            };
+            Bytes::File(heap.append(&bytes)?)
+        } else {
+            let charge = room.reserve(n)?;
+            self.in_memory += n;
+            Bytes::Memory { bytes, _charge: charge }
         };
         self.blocks.push(Block { start: self.rows, rows, bytes });
         self.rows += rows as u64;

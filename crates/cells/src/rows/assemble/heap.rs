@@ -29,7 +29,6 @@ impl Heap {
         Ok(Heap { file, store: store.clone(), space, _directory: directory })
     }
 
-    /// Appends bytes and returns their offset.
     pub(super) fn append(&mut self, bytes: &[u8]) -> Result<u64, Error> {
         let start = self.space.bytes();
         self.space.grow(bytes.len() as u64)?;

@@ -17,7 +17,6 @@ pub(super) struct KeyColumn {
     pub(super) labels: BTreeMap<Label, u32>,
     /// An explicit order of labels, if there is one.
     pub(super) order: Vec<Label>,
-    /// The codes of the current batch.
     pub(super) codes: Vec<u32>,
 }
 
@@ -79,7 +78,6 @@ impl KeyColumn {
         })
     }
 
-    /// Calls `f` with each label of an array that is not NULL.
     pub(super) fn each(&self, array: &ArrayRef, f: &mut dyn FnMut(Label)) -> Result<(), Error> {
         let array = match array.null_count() {
             0 => array.clone(),
@@ -107,7 +105,6 @@ impl KeyColumn {
         (labels, rank)
     }
 
-    /// Labels as a coordinate.
     pub(super) fn coord(&self, labels: &[&Label]) -> CoordValues {
         let ints = || {
             let int = |l: &Label| match l {

@@ -24,7 +24,6 @@ const NO_ROW: u8 = 0;
 const VALUE: u8 = 1;
 const NULL: u8 = 2;
 
-/// A column to scatter.
 pub(super) struct Placing<'a> {
     pub(super) blocks: &'a Blocks,
     /// For each key, the position of a code among the labels; empty if rows are counted.
@@ -39,7 +38,6 @@ pub(super) struct Placing<'a> {
     pub(super) twice: &'a dyn Fn(&[u64]) -> Error,
 }
 
-/// The target of a row.
 struct CellPosition {
     chunk: u64,
     cell: usize,
@@ -105,7 +103,6 @@ impl Placing<'_> {
         Ok(all)
     }
 
-    /// Calls `f` with each row of a block.
     fn each(&self, block: usize, buffer: &mut Vec<u8>, f: &mut Visit<'_>) -> Result<(), Error> {
         if (self.cancelled)() {
             return Err(Error::Cancelled);
@@ -135,7 +132,6 @@ impl Placing<'_> {
         Ok(())
     }
 
-    /// Fills some chunks.
     fn fill(
         &self,
         band: &Range<u64>,

@@ -15,7 +15,6 @@ use std::future::ready;
 /// Between two bytes, as the crate `csv-core` reads them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
-    /// A row begins.
     Row,
     /// A field begins, which is not the first one.
     Field,
@@ -23,7 +22,6 @@ enum At {
     Within,
     /// Behind an escape within quotes.
     Escaped,
-    /// Behind a quote within quotes.
     Quote,
     Comment,
 }
@@ -131,8 +129,6 @@ impl CsvLines {
         is_blank
     }
 
-    /// # Errors
-    /// The file ends within quotes.
     pub(crate) fn end(&self) -> std::result::Result<(), ArrowError> {
         match self.at {
             At::Within | At::Escaped => Err(not_closed(self.opened)),

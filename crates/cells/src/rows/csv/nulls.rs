@@ -13,9 +13,6 @@ pub(crate) struct Nulls {
 
 impl Nulls {
     /// The texts of an option.
-    ///
-    /// # Errors
-    /// The texts are too long.
     pub(crate) fn new(texts: Vec<String>) -> Result<Self, String> {
         if texts.is_empty() {
             return Ok(Nulls::default());
@@ -27,7 +24,6 @@ impl Nulls {
         }
     }
 
-    /// The texts of the option.
     pub(crate) fn texts(&self) -> &[String] {
         &self.texts
     }

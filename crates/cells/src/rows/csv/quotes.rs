@@ -13,11 +13,8 @@ use std::ops::{ControlFlow, Range};
 /// The reader's state between two bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// A field begins.
     Start,
-    /// In a field, outside quotes.
     Outside,
-    /// Within quotes.
     Within,
     /// Behind a quote within quotes, which ends them unless another quote follows.
     Quote,
@@ -109,7 +106,6 @@ impl Marks {
         }
     }
 
-    /// The state behind `bytes`.
     pub(crate) fn behind(self, state: State, bytes: &[u8]) -> State {
         match self.walk(state, bytes, |_| ControlFlow::<State>::Continue(())) {
             ControlFlow::Break(state) | ControlFlow::Continue(state) => state,

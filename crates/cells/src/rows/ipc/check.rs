@@ -12,9 +12,7 @@ const ROWS_OF_NOTHING: u64 = 1 << 20;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MessageSpan {
     start: u64,
-    /// Bytes of its metadata.
     head: u64,
-    /// Bytes of the whole message.
     pub(super) length: u64,
 }
 
@@ -67,17 +65,13 @@ pub(super) fn told(bytes: &[u8]) -> &[u8] {
     bytes.get(prefix..).unwrap_or_default()
 }
 
-/// A message with a batch.
 pub(super) struct Batch {
-    /// The id of a dictionary.
     pub(super) dictionary: Option<i64>,
-    /// True if it continues the dictionary.
     pub(super) is_delta: bool,
     /// Bytes that it unpacks to; 0 if it is not compressed.
     pub(super) unpacked: u64,
 }
 
-/// Validates a message before it is decoded.
 pub(super) fn message(bytes: &[u8], place: MessageSpan, limit: u64) -> Result<Batch> {
     let at = place.start;
     let (head, body) = match bytes.split_at_checked(place.head as usize) {

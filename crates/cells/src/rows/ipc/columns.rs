@@ -30,7 +30,6 @@ pub(super) struct Found {
 }
 
 impl Columns {
-    /// The columns at these places of a table.
     pub(super) fn new(table: &Schema, places: &[usize]) -> Result<Self> {
         Ok(Columns { schema: Arc::new(table.project(places)?), places: places.to_vec() })
     }
@@ -45,12 +44,11 @@ impl Columns {
         for (field, &place) in self.schema.fields().iter().zip(&self.places) {
             let is_at = |at: usize| file.fields().get(at).is_some_and(|f| f.name() == field.name());
             // Most files have the places of the table.
-            let at = match is_at(place) {
-                true => Some(place),
-                false => {
-                    let names = names.get_or_insert_with(|| places(file));
-                    names.get(field.name().as_str()).copied()
-                }
+            let at = if is_at(place) {
+                Some(place)
+            } else {
+                let names = names.get_or_insert_with(|| places(file));
+                names.get(field.name().as_str()).copied()
             };
             // A column without a type has only NULL.
             let at = at.filter(|&at| !file.field(at).data_type().is_null());
@@ -74,7 +72,6 @@ impl Columns {
     }
 }
 
-/// The place of each name.
 fn places(file: &Schema) -> HashMap<&str, usize> {
     let fields = file.fields().iter().enumerate();
     fields.map(|(at, field)| (field.name().as_str(), at)).collect()

@@ -60,7 +60,6 @@ async fn opened(bytes: Vec<u8>, limit: u64, account: Option<Arc<Account>>) -> Ip
     IpcFile { store, meta, limit, account }
 }
 
-/// The columns at these places of the files.
 fn columns(places: &[usize]) -> Columns {
     Columns::new(&batches()[0].schema(), places).unwrap()
 }

@@ -42,9 +42,6 @@ pub(super) async fn objects(
 }
 
 /// True for a file of `size` bytes that is an array.
-///
-/// # Errors
-/// Those of the store.
 pub(super) async fn is_array(store: &Arc<dyn ObjectStore>, at: &Path, size: u64) -> Result<bool> {
     if size == 0 {
         return Ok(false);
@@ -55,10 +52,7 @@ pub(super) async fn is_array(store: &Arc<dyn ObjectStore>, at: &Path, size: u64)
 
 /// The bytes behind a byte order mark.
 pub(super) fn without_mark(start: Bytes) -> Bytes {
-    match start.starts_with(MARK) {
-        true => start.slice(MARK.len()..),
-        false => start,
-    }
+    if start.starts_with(MARK) { start.slice(MARK.len()..) } else { start }
 }
 
 fn is_blank(byte: u8) -> bool {
@@ -90,7 +84,6 @@ enum Next {
     Nothing,
 }
 
-/// An array that is read from its start.
 #[derive(Default)]
 struct Array {
     next: Next,

@@ -17,7 +17,6 @@ enum Shape {
     List(usize),
 }
 
-/// An object or a list that is open.
 #[derive(Debug)]
 struct Open {
     shape: usize,

@@ -41,9 +41,6 @@ pub(super) fn is_searched(of: &DataType) -> bool {
 }
 
 /// The distinct values of a column of less than 2³² rows; `None` if they are many, or of a type that is not searched.
-///
-/// # Errors
-/// DataFusion's.
 pub(super) fn distinct(column: &ArrayRef) -> Result<Option<Distinct>> {
     match column.data_type() {
         DataType::Utf8View => {

@@ -163,11 +163,9 @@ fn of_call(
     Ok(new.map_or_else(|| call.clone(), Arc::new))
 }
 
-/// What an expression depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reads {
     Nothing,
-    /// The values of one column.
     Column(usize),
     /// Several columns, or more than their values.
     More,
@@ -183,7 +181,6 @@ impl Reads {
     }
 }
 
-/// A part of an expression.
 struct Part {
     /// The part; if it reads more than one column, with parts of it changed.
     expr: Arc<dyn PhysicalExpr>,
@@ -215,10 +212,7 @@ impl<'a> Parts<'a> {
     fn part(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Part> {
         if let Some(column) = expr.downcast_ref::<Column>() {
             let of = column.data_type(self.schema)?;
-            let reads = match is_searched(&of) {
-                true => Reads::Column(column.index()),
-                false => Reads::More,
-            };
+            let reads = if is_searched(&of) { Reads::Column(column.index()) } else { Reads::More };
             let (is_text, is_costly, may_fail) = (is_text(&of), false, false);
             return Ok(Part { expr: expr.clone(), reads, is_text, is_costly, may_fail });
         }

@@ -45,7 +45,6 @@ use url::Url;
 /// How long a task waits for its part, which the same plan hands over when it starts.
 const PART_WAIT: Duration = Duration::from_secs(60);
 
-/// Runs the tasks of one statement.
 #[derive(Clone)]
 pub(super) struct TaskChannel(Arc<Shared>);
 
@@ -115,7 +114,6 @@ impl TaskChannel {
         Ok(template)
     }
 
-    /// Starts a task.
     fn rows(&self, part: Arc<Part>, task: usize, context: Arc<TaskContext>) -> Result<TaskRows> {
         let request = Request {
             tasks: part.tasks as u32,
@@ -228,7 +226,6 @@ struct TaskRows {
     part: Arc<Part>,
     task: usize,
     context: Arc<TaskContext>,
-    /// Batches and rows that were yielded.
     batches: u64,
     rows: u64,
 }

@@ -61,7 +61,6 @@ const REASON_BYTES_MAX: usize = 300;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stays(pub(super) String);
 
-/// A part of a worker.
 pub(super) struct Decoded {
     pub(super) plan: Arc<dyn ExecutionPlan>,
     /// The stores of its files, registered until this is dropped.
@@ -139,7 +138,6 @@ enum Side {
     Worker(Opening),
 }
 
-/// The stores of a part on a worker.
 pub(super) struct Opening {
     places: Arc<Places>,
     stores: Stores,
@@ -165,9 +163,6 @@ pub(super) fn broken(what: &str) -> DataFusionError {
 
 impl Opening {
     /// The name of the store of that recipe, which from now on has these versions of files.
-    ///
-    /// # Errors
-    /// Those of the storage.
     pub(super) fn url(
         &self,
         recipe: &[u8],
@@ -202,12 +197,10 @@ fn external(error: Error) -> DataFusionError {
 }
 
 impl RowsCodec {
-    /// The stores of tables on the server.
     pub(super) fn places(&self) -> &Places {
         &self.places
     }
 
-    /// The stores of a part on a worker.
     pub(super) fn opening(&self) -> Option<&Opening> {
         match &self.side {
             Side::Server(_) => None,
@@ -335,7 +328,6 @@ struct SortedParts {
     parts: u64,
 }
 
-/// The number of parts that came.
 fn count(parts: u64) -> Result<usize> {
     let parts = usize::try_from(parts).ok().filter(|parts| PARTS.contains(parts));
     parts.ok_or_else(|| broken("parts"))

@@ -34,13 +34,11 @@ use tessera_exec::rows::{
 /// Bytes before those of a piece.
 const HEAD: usize = 8;
 
-/// Bytes of a piece.
 const PIECE_BYTES: usize = 4 << 20;
 
 /// What a task needs beside its plan.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Request {
-    /// Tasks of the stage.
     pub(super) tasks: u32,
     /// Rows of a batch: the worker has to cut batches as the server would.
     pub(super) batch_rows: u32,
@@ -48,7 +46,6 @@ pub(super) struct Request {
     pub(super) engine: String,
 }
 
-/// An answer.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Answer {
     /// A piece of a batch, for a [`BatchReader`].
@@ -129,14 +126,12 @@ pub(super) fn broken(what: String) -> DataFusionError {
     DataFusionError::External(Box::new(ExecError::Broken { what }))
 }
 
-/// Encodes the batches of a task.
 #[derive(Default)]
 pub(super) struct BatchWriter {
     stream: Option<(SchemaRef, StreamWriter<Vec<u8>>)>,
 }
 
 impl BatchWriter {
-    /// The messages of one batch.
     pub(super) fn messages(&mut self, batch: &RecordBatch) -> Result<Vec<Bytes>> {
         let schema = batch.schema();
         let known = self.stream.take().filter(|(known, _)| *known == schema);
@@ -176,7 +171,6 @@ fn pieces(mut encoded: Vec<u8>, is_fresh: bool) -> Vec<Bytes> {
     cut.enumerate().map(piece).collect()
 }
 
-/// Decodes the batches of a task.
 #[derive(Default)]
 pub(super) struct BatchReader {
     decoder: StreamDecoder,
@@ -209,12 +203,11 @@ impl BatchReader {
             return Ok(None);
         }
         self.next = 0;
-        let whole = match self.held.is_empty() {
-            true => Buffer::from(bytes),
-            false => {
-                self.held.extend_from_slice(&bytes);
-                Buffer::from(mem::take(&mut self.held))
-            }
+        let whole = if self.held.is_empty() {
+            Buffer::from(bytes)
+        } else {
+            self.held.extend_from_slice(&bytes);
+            Buffer::from(mem::take(&mut self.held))
         };
         if is_fresh == 1 {
             self.decoder = StreamDecoder::new();

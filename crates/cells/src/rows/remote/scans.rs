@@ -211,7 +211,6 @@ fn in_place_of_arrow(inner: &Arc<dyn FileSource>) -> Result<Option<Arc<dyn FileS
     }
 }
 
-/// The recipe of these bytes.
 pub(super) fn recipe_of(bytes: &[u8]) -> Result<StoreRecipe> {
     postcard::from_bytes(bytes).map_err(|_| broken("how to reach files"))
 }

@@ -25,9 +25,6 @@ use std::sync::Arc;
 use url::Url;
 
 /// Prepares the plans of one statement. Returns them in their order, and the configuration with which they run.
-///
-/// # Errors
-/// DataFusion's.
 pub(super) async fn distributed(
     plans: Vec<Arc<dyn ExecutionPlan>>,
     state: &SessionState,

@@ -12,15 +12,13 @@
 
 use super::message::broken;
 use super::{Part, RowsPeers};
-use crate::rows::single::usual;
+use crate::rows::single::{shown, usual};
 use datafusion::common::{internal_datafusion_err, internal_err};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties,
-};
+use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 use datafusion_distributed::{DistributedTaskContext, NetworkCoalesceExec};
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -32,7 +30,6 @@ pub(super) struct TaskExec {
     properties: Arc<PlanProperties>,
 }
 
-/// Where the task computes.
 enum TaskPlace {
     /// Elsewhere: the channel looks at the part, and nothing executes this node.
     Elsewhere(Arc<Part>),
@@ -64,7 +61,6 @@ impl TaskExec {
     }
 }
 
-/// The properties of one partition of a template.
 fn one_of(template: &Arc<dyn ExecutionPlan>) -> Arc<PlanProperties> {
     Arc::new(PlanProperties::new(
         EquivalenceProperties::new(template.schema()),
@@ -83,14 +79,12 @@ impl fmt::Debug for TaskPlace {
     }
 }
 
-impl DisplayAs for TaskExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.run {
-            TaskPlace::Elsewhere(part) => write!(f, "TaskExec: stage {}", part.number),
-            TaskPlace::Here { .. } => f.write_str("TaskExec"),
-        }
+shown!(TaskExec, |node, f| {
+    match &node.run {
+        TaskPlace::Elsewhere(part) => write!(f, "TaskExec: stage {}", part.number),
+        TaskPlace::Here { .. } => f.write_str("TaskExec"),
     }
-}
+});
 
 impl ExecutionPlan for TaskExec {
     usual!(name, properties, no_inputs, no_expressions);
@@ -154,26 +148,22 @@ impl RemoteExec {
         self.is_second
     }
 
-    /// Bytes of the files that the part reads.
     pub(in crate::rows) fn bytes(&self) -> u64 {
         self.part.bytes
     }
 
-    /// What runs the part.
     pub(in crate::rows) fn peers(&self) -> &Arc<dyn RowsPeers> {
         &self.part.peers
     }
 }
 
-impl DisplayAs for RemoteExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Part { number, tasks, kept, .. } = &*self.part;
-        match kept {
-            0 => write!(f, "RemoteExec: stage {number}, {tasks} splits"),
-            kept => write!(f, "RemoteExec: stage {number}, {tasks} parts of {kept} splits"),
-        }
+shown!(RemoteExec, |node, f| {
+    let Part { number, tasks, kept, .. } = &*node.part;
+    match kept {
+        0 => write!(f, "RemoteExec: stage {number}, {tasks} splits"),
+        kept => write!(f, "RemoteExec: stage {number}, {tasks} parts of {kept} splits"),
     }
-}
+});
 
 impl ExecutionPlan for RemoteExec {
     // Those of the template are visited by whom they concern.

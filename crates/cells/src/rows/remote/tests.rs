@@ -111,7 +111,6 @@ fn never() -> IsStopped {
 struct Loopback {
     workers: Vec<Arc<RowsTasks>>,
     next: AtomicUsize,
-    /// Tasks that were started.
     started: Arc<AtomicUsize>,
     way: Way,
 }

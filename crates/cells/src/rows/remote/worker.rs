@@ -114,7 +114,6 @@ pub struct RowsTasks {
     bytes: AtomicU64,
 }
 
-/// A stage, and the tasks that use it.
 struct KnownStage {
     stage: Arc<Stage>,
     tasks: usize,
@@ -122,7 +121,6 @@ struct KnownStage {
     idle_since: Instant,
 }
 
-/// A part of a statement.
 struct Stage {
     ready: OnceCell<Arc<Ready>>,
     is_stopped: Arc<AtomicBool>,
@@ -151,7 +149,6 @@ struct Ready {
     _decoded: Decoded,
 }
 
-/// How a task ended.
 enum Ended {
     Done(RowsDone),
     /// The stage is unknown, and its plan did not come with the task.
@@ -296,7 +293,6 @@ impl RowsTasks {
         });
     }
 
-    /// Decodes the plan of a stage.
     fn decoded(&self, stage: &Stage, plan: &Bytes, request: &Request) -> Result<Ready, Error> {
         let rows = self.runtime.state();
         let state = rows.get()?;
@@ -352,7 +348,6 @@ impl fmt::Debug for RowsTasks {
     }
 }
 
-/// A task that uses a stage.
 struct InStage {
     tasks: Arc<RowsTasks>,
     key: Key,
@@ -378,16 +373,13 @@ impl Drop for InStage {
     }
 }
 
-/// A task on the threads of rows.
 struct TaskRun {
     tasks: Arc<RowsTasks>,
     send: mpsc::Sender<Bytes>,
-    /// Rows that were computed.
     rows: Arc<AtomicU64>,
     started: Instant,
 }
 
-/// Counts a task while it runs.
 struct Counted(Arc<RowsTasks>);
 
 impl Drop for Counted {
@@ -396,7 +388,6 @@ impl Drop for Counted {
     }
 }
 
-/// A stage that a task has entered.
 struct Staged {
     within: InStage,
     ready: Arc<Ready>,

@@ -4,7 +4,7 @@
 //! between them. While it runs, projections are below a node that lets only the other filters through.
 
 use crate::grown::Size;
-use crate::rows::single::{shown_by_name, usual};
+use crate::rows::single::{over, shown_by_name, usual};
 use crate::walk::Walk;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
@@ -79,7 +79,6 @@ fn size(expr: &Arc<dyn PhysicalExpr>, of_column: &dyn Fn(usize) -> Size) -> Size
 struct GrownExec {
     /// A projection.
     input: Arc<dyn ExecutionPlan>,
-    /// The sizes of its items.
     items: Arc<[Size]>,
 }
 
@@ -88,13 +87,7 @@ shown_by_name!(GrownExec);
 impl ExecutionPlan for GrownExec {
     usual!(name, properties of input, input, in_order, rows_of_input, no_expressions);
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = children.into_iter().next().unwrap_or_else(|| self.input.clone());
-        Ok(Arc::new(GrownExec { input, items: self.items.clone() }))
-    }
+    over!(|node, input| GrownExec { input, items: node.items.clone() });
 
     fn gather_filters_for_pushdown(
         &self,

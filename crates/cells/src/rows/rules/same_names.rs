@@ -8,7 +8,7 @@
 //! it runs, each node whose rows, or the rows that it reads, have a name twice is below a node that lets only
 //! filters on other columns through.
 
-use crate::rows::single::{shown_by_name, usual};
+use crate::rows::single::{over, shown_by_name, usual};
 use crate::walk::Walk;
 use arrow::datatypes::Schema;
 use datafusion::common::config::ConfigOptions;
@@ -45,7 +45,6 @@ pub(super) fn shown(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPla
     .map(|t| t.data)
 }
 
-/// The names that several columns have.
 fn repeated(schema: &Schema) -> HashSet<String> {
     let mut known = HashSet::new();
     let names = schema.fields().iter().map(|field| field.name());
@@ -64,13 +63,7 @@ shown_by_name!(SameNamesExec);
 impl ExecutionPlan for SameNamesExec {
     usual!(name, properties of input, input, in_order, rows_of_input, no_expressions);
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = children.into_iter().next().unwrap_or_else(|| self.input.clone());
-        Ok(Arc::new(SameNamesExec { input, names: self.names.clone() }))
-    }
+    over!(|node, input| SameNamesExec { input, names: node.names.clone() });
 
     fn gather_filters_for_pushdown(
         &self,

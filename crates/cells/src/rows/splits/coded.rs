@@ -67,9 +67,6 @@ impl CodedExec {
 }
 
 /// The plan, whose partial aggregates of several sets of keys find their groups by numbers.
-///
-/// # Errors
-/// DataFusion's.
 pub(in crate::rows) fn with_coded_sets(
     plan: Arc<dyn ExecutionPlan>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -88,7 +85,6 @@ pub(in crate::rows) fn with_coded_sets(
     .map(|t| t.data)
 }
 
-/// The types of the keys.
 fn types(partial: &AggregateExec) -> Result<Vec<DataType>> {
     let schema = partial.input().schema();
     keys(partial).iter().map(|key| key.data_type(&schema)).collect()
@@ -149,7 +145,6 @@ fn slices(batch: &RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch>
         .map(move |start| batch.slice(start, rows.min(batch.num_rows() - start)))
 }
 
-/// A call of an aggregate function.
 struct Call {
     arguments: Vec<Arc<dyn PhysicalExpr>>,
     filter: Option<Arc<dyn PhysicalExpr>>,

@@ -5,7 +5,7 @@
 
 use super::gather::exactly;
 use super::grace::JoinRules;
-use crate::rows::single::{self, only_input, shown_by_name, usual};
+use crate::rows::single::{self, over, shown_by_name, usual};
 use crate::walk::Walk;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
@@ -17,9 +17,6 @@ use futures::StreamExt;
 use std::sync::Arc;
 
 /// The plan, whose sorts yield batches that end at the same rows in each run, if bits depend on that.
-///
-/// # Errors
-/// DataFusion's.
 pub(in crate::rows) fn with_exact_sorts(
     plan: Arc<dyn ExecutionPlan>,
     rules: JoinRules,
@@ -49,12 +46,7 @@ shown_by_name!(ExactExec);
 impl ExecutionPlan for ExactExec {
     usual!(name, properties of input, input, in_order, no_expressions);
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(ExactExec { input: only_input(self.name(), children)? }))
-    }
+    over!(|_, input| ExactExec { input });
 
     fn execute(
         &self,

@@ -3,7 +3,7 @@
 //! DataFusion's top-k operator drops rows of one partition that are behind those of another, so ties would depend on
 //! which of them ran first. Here each split has an operator of its own.
 
-use crate::rows::single::{only_input, usual};
+use crate::rows::single::{over, usual};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -56,14 +56,9 @@ impl DisplayAs for FirstExec {
 impl ExecutionPlan for FirstExec {
     usual!(name, properties, children of sort, expressions of sort);
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = only_input(self.name(), children)?;
-        let sort = SortExec::new(self.sort.expr().clone(), input).with_fetch(self.sort.fetch());
-        Ok(Arc::new(FirstExec::new(sort)))
-    }
+    over!(|FirstExec { sort, .. }, input| FirstExec::new(
+        SortExec::new(sort.expr().clone(), input).with_fetch(sort.fetch())
+    ));
 
     fn execute(
         &self,
@@ -78,7 +73,6 @@ impl ExecutionPlan for FirstExec {
     }
 }
 
-/// One partition of a plan.
 #[derive(Debug)]
 struct Split {
     input: Arc<dyn ExecutionPlan>,

@@ -5,25 +5,22 @@ use super::in_order::{Anew, Begin, Bounds, WINDOW, in_order, in_order_sharing};
 use super::last::{Others, ending_last};
 use super::replaced;
 use crate::rows::remote::RemoteExec;
-use crate::rows::single::{self, usual};
+use crate::rows::single::{self, over, shown, usual};
 use crate::rows::stop::unchecked;
 use datafusion::arrow::array::Array;
 use datafusion::arrow::compute::BatchCoalescer;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::common::JoinType;
 use datafusion::common::utils::memory::{RecordBatchMemoryCounter, get_record_batch_memory_size};
-use datafusion::common::{JoinType, internal_datafusion_err};
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
-};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
-use std::fmt;
 use std::sync::Arc;
 
 /// The threads that compute rows, as an extension of DataFusion's configuration.
@@ -107,7 +104,6 @@ fn unmatched(plan: &Arc<dyn ExecutionPlan>, others: &Others) -> Result<Arc<dyn E
     }
 }
 
-/// The memory of a statement's rows.
 pub(super) fn memory_of(context: &TaskContext) -> usize {
     match context.memory_pool().memory_limit() {
         MemoryLimit::Finite(limit) => limit,
@@ -193,7 +189,6 @@ pub(super) fn bounds_of(
     }
 }
 
-/// Begins the partitions of a plan.
 pub(super) fn partitions_of(
     plan: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
@@ -233,10 +228,7 @@ fn through(
     let batches = stream::try_unfold(state, move |(mut rows, mut joined)| async move {
         loop {
             if let Some(batch) = joined.next_completed_batch() {
-                let batch = match batch.num_rows() < batch_rows / 2 {
-                    true => fitted(batch)?,
-                    false => batch,
-                };
+                let batch = if batch.num_rows() < batch_rows / 2 { fitted(batch)? } else { batch };
                 return Ok(Some((batch, (rows, joined))));
             }
             let Some(left) = &mut rows else { return Ok(None) };
@@ -269,23 +261,16 @@ impl GatherExec {
     }
 }
 
-impl DisplayAs for GatherExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "GatherExec: {} splits", self.input.output_partitioning().partition_count())
-    }
-}
+shown!(GatherExec, |node, f| write!(
+    f,
+    "GatherExec: {} splits",
+    node.input.output_partitioning().partition_count()
+));
 
 impl ExecutionPlan for GatherExec {
     usual!(name, properties, input, in_order, no_expressions);
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let [input] = <[_; 1]>::try_from(children)
-            .map_err(|all| internal_datafusion_err!("GatherExec has {} inputs", all.len()))?;
-        Ok(Arc::new(GatherExec::new(input)))
-    }
+    over!(|_, input| GatherExec::new(input));
 
     fn execute(
         &self,
@@ -296,17 +281,14 @@ impl ExecutionPlan for GatherExec {
         let bounds = bounds_of(self.name(), &self.input, &context);
         let batch_rows = context.session_config().batch_size().max(1);
         let splits = self.input.output_partitioning().partition_count();
-        let rows = match shares_matches(unchecked(&self.input)) {
-            true => {
-                let input = self.input.clone();
-                let anew: Anew<RecordBatch> =
-                    Box::new(move || sharing_matches(&input, context.clone()));
-                in_order_sharing(splits, anew, get_record_batch_memory_size, bounds)?
-            }
-            false => {
-                let begin = partitions_of(self.input.clone(), context);
-                in_order(splits, begin, get_record_batch_memory_size, bounds)
-            }
+        let rows = if shares_matches(unchecked(&self.input)) {
+            let input = self.input.clone();
+            let anew: Anew<RecordBatch> =
+                Box::new(move || sharing_matches(&input, context.clone()));
+            in_order_sharing(splits, anew, get_record_batch_memory_size, bounds)?
+        } else {
+            let begin = partitions_of(self.input.clone(), context);
+            in_order(splits, begin, get_record_batch_memory_size, bounds)
         };
         let rows = coalesced(rows, self.schema(), batch_rows);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))

@@ -66,7 +66,6 @@ fn once<T: Send + Sync + 'static>(
     work.map(|done| done.map(Arc::new).map_err(Arc::new)).boxed().shared()
 }
 
-/// How the joins of a plan run.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::rows) struct JoinRules {
     /// False where a join whose first side does not fit into memory fails.
@@ -85,9 +84,6 @@ impl JoinRules {
         JoinRules { may_spill: true, is_exact: true };
 
     /// Plans of one statement.
-    ///
-    /// # Errors
-    /// DataFusion's.
     pub(in crate::rows) fn of(plans: &[Arc<dyn ExecutionPlan>]) -> Result<Self> {
         for plan in plans {
             if plan.any(|node| Ok(adds_by_batches(node)))? {
@@ -112,9 +108,6 @@ fn adds_by_batches(node: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// The plan, whose joins go to files where memory is short. Joins of NOT IN with missing keys remain as they are.
-///
-/// # Errors
-/// DataFusion's.
 pub(in crate::rows) fn with_grace_joins(
     plan: Arc<dyn ExecutionPlan>,
     rules: JoinRules,
@@ -155,7 +148,6 @@ impl GraceJoinExec {
         GraceJoinExec { join, how, others, build: OnceLock::new() }
     }
 
-    /// The join.
     pub(super) fn join(&self) -> &HashJoinExec {
         &self.join
     }

@@ -19,7 +19,7 @@ use super::in_order::in_order;
 use super::parts::{PartGroups, PartsExec, STATE, aggregate_over, by_parts, count_parts};
 use super::replaced;
 use super::scatter::value_bytes;
-use crate::rows::single::{self, only_input, shown_by_name, usual};
+use crate::rows::single::{self, only_input, over, shown_by_name, usual};
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::hash_utils::create_hashes;
@@ -356,7 +356,6 @@ pub(super) fn keys(aggregate: &AggregateExec) -> Vec<Arc<dyn PhysicalExpr>> {
     aggregate.group_expr().expr().iter().map(|(key, _)| key.clone()).collect()
 }
 
-/// Evaluates the keys of a batch.
 pub(super) fn evaluated(
     keys: &[Arc<dyn PhysicalExpr>],
     rows: &RecordBatch,
@@ -435,13 +434,7 @@ shown_by_name!(Begun);
 impl ExecutionPlan for Begun {
     usual!(name, properties of input, input, no_expressions);
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = only_input(self.name(), children)?;
-        Ok(Arc::new(Begun { input, first: self.first.clone() }))
-    }
+    over!(|node, input| Begun { input, first: node.first.clone() });
 
     fn execute(
         &self,

@@ -39,7 +39,6 @@ pub(super) struct Bounds {
     pub(super) memory: MemoryReservation,
 }
 
-/// Begins a part.
 pub(super) type Begin<T> = Box<dyn Fn(usize) -> BoxStream<'static, Result<T>> + Send + Sync>;
 
 /// Begins parts that share a state, with a new one.
@@ -60,9 +59,6 @@ pub(super) fn in_order<T: Send + 'static>(
 }
 
 /// As [`in_order`], for parts that share a state. Where memory does not suffice, all of them run again.
-///
-/// # Errors
-/// Those of `anew`.
 pub(super) fn in_order_sharing<T: Send + 'static>(
     parts: usize,
     anew: Anew<T>,
@@ -111,7 +107,6 @@ struct InOrder<T> {
     /// `None` for parts that share nothing.
     anew: Option<Anew<T>>,
     parts: usize,
-    /// The next part to start.
     next: usize,
     running: VecDeque<StartedPart<T>>,
     window: usize,
@@ -129,7 +124,6 @@ struct InOrder<T> {
     _memory: MemoryReservation,
 }
 
-/// A part that was started.
 struct StartedPart<T> {
     items: mpsc::UnboundedReceiver<Sized<T>>,
     held: Arc<WaitingBytes>,

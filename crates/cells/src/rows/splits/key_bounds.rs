@@ -19,7 +19,6 @@ pub(super) enum KeyBounds {
     Bytes(ByteBounds),
 }
 
-/// Bounds of keys that are bytes.
 pub(super) struct ByteBounds {
     /// What all bounds begin with.
     prefix: Vec<u8>,
@@ -66,9 +65,6 @@ impl RowKeys {
 
 impl KeyBounds {
     /// Bounds for keys of that kind.
-    ///
-    /// # Errors
-    /// Bounds of another kind, or out of order.
     pub(super) fn new(keys: &Keys, bounds: &[Bound]) -> Result<Self> {
         if !bounds.is_sorted() {
             return internal_err!("the bounds of {} parts are not in order", bounds.len() + 1);
@@ -85,9 +81,6 @@ impl KeyBounds {
     }
 
     /// The part of each row of a split: the number of bounds that are not behind it.
-    ///
-    /// # Errors
-    /// Keys of another kind.
     pub(super) fn parts_of(&self, keys: &RowKeys, split: u32) -> Result<Vec<u32>> {
         Ok(match (self, keys) {
             (KeyBounds::Narrow(bounds), RowKeys::Narrow(keys)) => places(bounds, keys, split),

@@ -14,7 +14,7 @@
 //! on threads.
 
 use super::groups::{GroupsExec, evaluated};
-use crate::rows::single::{self, only_input, shown_by_name, usual};
+use crate::rows::single::{self, over, shown_by_name, usual};
 use crate::walk::Walk;
 use datafusion::arrow::array::{ArrayRef, BooleanArray};
 use datafusion::arrow::buffer::BooleanBuffer;
@@ -121,10 +121,7 @@ fn rare_max(filter: &Arc<dyn PhysicalExpr>, statistics: &Statistics) -> Option<u
 /// The number of values that lie within the bounds of a column of integers or times.
 fn values_within(column: &ColumnStatistics) -> Option<u64> {
     let (min, max) = (column.min_value.get_value()?, column.max_value.get_value()?);
-    match min.data_type().is_floating() {
-        true => None,
-        false => min.distance_u64(max)?.checked_add(1),
-    }
+    if min.data_type().is_floating() { None } else { min.distance_u64(max)?.checked_add(1) }
 }
 
 fn file_scan(node: &Arc<dyn ExecutionPlan>) -> Option<&FileScanConfig> {
@@ -188,13 +185,7 @@ impl ExecutionPlan for KeysExec {
         apply_expression_roots(&self.keys.build, visit)
     }
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = only_input(self.name(), children)?;
-        Ok(Arc::new(KeysExec { input, keys: self.keys.clone() }))
-    }
+    over!(|node, input| KeysExec { input, keys: node.keys.clone() });
 
     fn execute(
         &self,
@@ -303,7 +294,6 @@ impl Rare {
         self.keys <= self.max
     }
 
-    /// The filter of rows with these keys.
     fn filter(mut self, keys: &[Arc<dyn PhysicalExpr>]) -> Arc<dyn PhysicalExpr> {
         self.words.fold(self.keys as usize);
         self.memory.resize(self.words.0.len() * size_of::<u64>());

@@ -32,7 +32,6 @@ pub(super) type Entry = (usize, usize);
 /// Where a key's row is: batch and row.
 type Place = (u32, u32);
 
-/// The keys of a sort.
 pub(in crate::rows) struct Keys {
     keys: Vec<PhysicalSortExpr>,
     kind: Kind,
@@ -120,7 +119,6 @@ impl Keys {
         Ok(Keys { keys, kind })
     }
 
-    /// The keys of a batch's rows.
     pub(in crate::rows) fn of_rows(&self, batch: &RecordBatch) -> Result<RowKeys> {
         let columns = self.columns(batch, self.keys.len())?;
         Ok(match &self.kind {
@@ -130,7 +128,6 @@ impl Keys {
         })
     }
 
-    /// The columns of the first keys.
     fn columns(&self, batch: &RecordBatch, count: usize) -> Result<Vec<ArrayRef>> {
         let column =
             |key: &PhysicalSortExpr| key.expr.evaluate(batch)?.into_array(batch.num_rows());
@@ -220,7 +217,6 @@ impl Keys {
         keys > 0 && keys <= self.keys.len() && has_columns
     }
 
-    /// The bits behind the first `keys` keys.
     fn bits_behind(&self, keys: usize) -> u32 {
         match &self.kind {
             Kind::Narrow(widths) | Kind::Wide(widths) if keys > 0 => total(&widths[keys..]),
@@ -320,7 +316,6 @@ fn total(widths: &[(u32, bool)]) -> u32 {
     widths.iter().map(|(bits, is_nullable)| bits + u32::from(*is_nullable)).sum()
 }
 
-/// Compares two entries of runs.
 fn compare(runs: &[Run], a: (usize, usize), b: (usize, usize)) -> Ordering {
     match (&runs[a.0], &runs[b.0]) {
         (Run::Narrow(left), Run::Narrow(right)) => left[a.1].cmp(&right[b.1]),

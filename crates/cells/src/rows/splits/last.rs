@@ -12,7 +12,6 @@ use tokio::sync::watch;
 pub(super) struct Others(watch::Sender<usize>);
 
 impl Others {
-    /// Those of so many partitions.
     pub(super) fn of(partitions: usize) -> Self {
         Others(watch::Sender::new(partitions.saturating_sub(1)))
     }

@@ -67,7 +67,6 @@ const fn state(depth: usize) -> RandomState {
     RandomState::with_seed(0x7465_7373_6572_6121 + depth as u64)
 }
 
-/// The parts of the groups of so many splits.
 pub(super) fn count_parts(splits: usize) -> usize {
     (splits * PARTS_OF_SPLIT).clamp(*PARTS.start(), *PARTS.end())
 }
@@ -173,7 +172,6 @@ impl ArrivingPart {
 enum Work {
     /// Their groups. The aggregate has the splits as its input.
     Groups(Box<AggregateExec>),
-    /// The rows, sorted.
     Sort(SortOfSplits),
 }
 
@@ -200,7 +198,6 @@ fn of_parts(known: &EquivalenceProperties, parts: usize) -> Arc<PlanProperties> 
 }
 
 impl PartsExec {
-    /// The groups of parts.
     pub(in crate::rows) fn new(aggregate: AggregateExec, parts: usize) -> Self {
         let properties = of_parts(aggregate.properties().equivalence_properties(), parts);
         let work = Work::Groups(Box::new(aggregate));
@@ -241,7 +238,6 @@ impl PartsExec {
         }
     }
 
-    /// The parts.
     pub(in crate::rows) fn parts(&self) -> usize {
         self.parts
     }
@@ -253,12 +249,10 @@ impl PartsExec {
         }
     }
 
-    /// The splits whose rows are distributed to parts.
     pub(in crate::rows) fn count_splits(&self) -> usize {
         self.input().output_partitioning().partition_count()
     }
 
-    /// The columns of the splits.
     pub(in crate::rows) fn columns(&self) -> usize {
         self.input().schema().fields().len()
     }
@@ -289,9 +283,6 @@ impl PartsExec {
     }
 
     /// The bounds of the parts, by the samples of all splits.
-    ///
-    /// # Errors
-    /// Parts without bounds.
     pub(in crate::rows) fn bounds(&self, samples: Vec<Sample>) -> Result<PartBounds> {
         match &self.work {
             Work::Groups(_) => internal_err!("parts of groups have no bounds"),
@@ -327,7 +318,6 @@ impl PartsExec {
         Ok(Arc::new(lists.finish()?))
     }
 
-    /// The groups of a part.
     fn groups(
         &self,
         aggregate: &AggregateExec,
@@ -356,7 +346,6 @@ impl PartsExec {
         Ok(stream::once(begun).try_flatten().boxed())
     }
 
-    /// The sorted rows of a part.
     fn sorted_rows(
         &self,
         sort: SortOfSplits,
@@ -444,9 +433,6 @@ impl ExecutionPlan for PartsExec {
 }
 
 /// The aggregate over another input with the same columns.
-///
-/// # Errors
-/// DataFusion's.
 pub(in crate::rows) fn aggregate_over(
     aggregate: &AggregateExec,
     input: Arc<dyn ExecutionPlan>,

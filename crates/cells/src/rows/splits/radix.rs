@@ -21,7 +21,6 @@ const SMALL: usize = 256;
 pub(super) trait Radix:
     Copy + Default + Ord + BitOrAssign + BitXor<Output = Self> + Into<u128>
 {
-    /// The digit that begins at a bit.
     fn digit(self, shift: u32) -> u8;
 }
 

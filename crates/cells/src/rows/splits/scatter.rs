@@ -106,7 +106,6 @@ struct PartRows {
     rows: Vec<RecordBatch>,
 }
 
-/// The rows of all parts.
 pub(in crate::rows) struct Scattered {
     files: SpillManager,
     parts: Vec<PartRows>,
@@ -120,7 +119,6 @@ impl fmt::Debug for Scattered {
 }
 
 impl Scattered {
-    /// The number of the rows of a part.
     pub(in crate::rows) fn count(&self, part: usize) -> usize {
         self.parts[part].count
     }
@@ -130,7 +128,6 @@ impl Scattered {
         self.parts[..part].iter().map(|part| part.count).sum()
     }
 
-    /// Bytes of the values of a part.
     pub(in crate::rows) fn bytes(&self, part: usize) -> usize {
         self.parts[part].bytes
     }
@@ -206,7 +203,6 @@ fn pieces(rows: RecordBatch) -> Vec<RecordBatch> {
     [pieces(first), pieces(last)].concat()
 }
 
-/// The rows of one part.
 #[derive(Debug)]
 struct Part {
     of: Arc<Scattered>,

@@ -20,7 +20,7 @@ use super::gather::{Unit, bounds, bounds_of, one_turn, partitions_of, shares_mat
 use super::in_order::{Begin, Bounds, in_order};
 use super::keys::{Entry, Keys, Run};
 use super::parts::{PartsExec, count_parts};
-use crate::rows::single::{self, only_input, usual};
+use crate::rows::single::{self, over, shown, usual};
 use datafusion::arrow::array::{Array, ArrayRef, UInt64Array};
 use datafusion::arrow::compute::{concat_batches, interleave_record_batch};
 use datafusion::arrow::datatypes::SchemaRef;
@@ -37,16 +37,13 @@ use datafusion::physical_plan::execution_plan::{
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
-    PlanProperties,
+    ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
 };
 use files::SortedFiles;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
-use std::fmt;
 use std::sync::Arc;
 
-/// Rows of a part of the result.
 const PART_ROWS: usize = 1 << 16;
 
 /// Keys of each run from which the bounds are chosen.
@@ -139,13 +136,12 @@ impl SortSplitsExec {
         context: Arc<TaskContext>,
     ) -> Result<impl Future<Output = Result<Sorted>> + Send + 'static> {
         let input = self.input.clone();
-        let sort = match self.is_sorted {
-            true => None,
-            false => {
-                let keys = Arc::new(Keys::new(&self.own_keys()?, &input.schema())?);
-                let (input, order) = (input.clone(), self.order.clone());
-                Some(Sort { input, order, keys, whole, most: None, context })
-            }
+        let sort = if self.is_sorted {
+            None
+        } else {
+            let keys = Arc::new(Keys::new(&self.own_keys()?, &input.schema())?);
+            let (input, order) = (input.clone(), self.order.clone());
+            Some(Sort { input, order, keys, whole, most: None, context })
         };
         Ok(async move {
             match sort {
@@ -169,15 +165,10 @@ impl SortSplitsExec {
     }
 }
 
-impl DisplayAs for SortSplitsExec {
-    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SortSplitsExec: [{}]", self.order)?;
-        match self.limit {
-            Some(limit) => write!(f, ", the first {limit}"),
-            None => Ok(()),
-        }
-    }
-}
+shown!(SortSplitsExec, |node, f| {
+    write!(f, "SortSplitsExec: [{}]", node.order)?;
+    node.limit.map_or(Ok(()), |limit| write!(f, ", the first {limit}"))
+});
 
 impl ExecutionPlan for SortSplitsExec {
     usual!(name, properties, input);
@@ -189,14 +180,12 @@ impl ExecutionPlan for SortSplitsExec {
         apply_expression_roots(self.order.iter().map(|key| &key.expr), visit)
     }
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = only_input(self.name(), children)?;
-        let sort = SortSplitsExec::with(input, self.order.clone(), self.limit, self.is_sorted)?;
-        Ok(Arc::new(sort))
-    }
+    over!(|SortSplitsExec { order, limit, is_sorted, .. }, input| SortSplitsExec::with(
+        input,
+        order.clone(),
+        *limit,
+        *is_sorted
+    )?);
 
     fn execute(
         &self,
@@ -227,9 +216,6 @@ struct Sort {
 
 /// The sorted rows of a task, which runs beside others: at most so many bytes in memory. In the result they are behind
 /// `before` others.
-///
-/// # Errors
-/// Those of the input; memory; files.
 pub(super) async fn sorted_beside(
     input: Arc<dyn ExecutionPlan>,
     order: LexOrdering,
@@ -243,7 +229,6 @@ pub(super) async fn sorted_beside(
     Ok(sort.sorted().await?.evenly(before, held, &context))
 }
 
-/// Sorted rows.
 pub(super) enum Sorted {
     /// In memory, in parts.
     Parts(Arc<Merge>),
@@ -302,7 +287,6 @@ pub(super) fn of_sorted(
     Bounds { window: 1, ..bounds_of(name, parts, context) }
 }
 
-/// Rows with their keys, sorted.
 struct SortedRun {
     batches: Vec<RecordBatch>,
     run: Run,
@@ -315,7 +299,6 @@ impl SortedRun {
     }
 }
 
-/// Sorted runs in memory.
 struct SortedRuns {
     batches: Vec<RecordBatch>,
     runs: Vec<Run>,
@@ -387,7 +370,6 @@ impl Sort {
         SortedFiles::new(&self.input.schema(), ahead, &self.context)
     }
 
-    /// The rows of a run.
     fn unit(&self) -> Unit {
         let unit = Unit::of(&self.context);
         let bytes = self.most.map_or(unit.bytes, |most| unit.bytes.min(most / 2));
@@ -431,7 +413,6 @@ pub(super) fn limited(
     rows.boxed()
 }
 
-/// Sorts the rows of a split, some at a time.
 fn runs(rows: Begin<RecordBatch>, unit: Unit, keys: Arc<Keys>) -> Begin<SortedRun> {
     Box::new(move |split| {
         let keys = keys.clone();
@@ -476,7 +457,6 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// The rows of these entries with their numbers.
     fn with(&self, rows: &RecordBatch, entries: &[Entry]) -> Result<RecordBatch> {
         let numbers = entries.iter().map(|&(batch, row)| self.starts[batch] + row as u64);
         let mut columns = rows.columns().to_vec();

@@ -133,7 +133,6 @@ async fn answers(world: &World, sql: &str, file: &std::path::Path) -> Result<Rec
     run(world, sql, file).await.map(|(_, rows)| rows)
 }
 
-/// The plan, which has run, and its rows.
 async fn run(
     world: &World,
     sql: &str,
@@ -144,7 +143,6 @@ async fn run(
     Ok((plan, rows))
 }
 
-/// The plan, which has run, and its batches.
 async fn batches(
     world: &World,
     sql: &str,

@@ -1,6 +1,6 @@
 //! An operator that does something with the rows of each partition.
 
-use crate::rows::single::{only_input, shown_by_name, usual};
+use crate::rows::single::{over, shown_by_name, usual};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -42,14 +42,11 @@ shown_by_name!(ThroughExec);
 impl ExecutionPlan for ThroughExec {
     usual!(name, properties, input, in_order, no_expressions);
 
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let input = only_input(self.name(), children)?;
-        let (properties, rows) = (self.properties.clone(), self.rows.clone());
-        Ok(Arc::new(ThroughExec { input, properties, rows }))
-    }
+    over!(|node, input| ThroughExec {
+        input,
+        properties: node.properties.clone(),
+        rows: node.rows.clone(),
+    });
 
     fn execute(
         &self,

@@ -28,7 +28,6 @@ struct Axes<'a> {
     all_right: bool,
 }
 
-/// A label of the right side.
 struct Label {
     axis: usize,
     values: Along,
@@ -107,7 +106,6 @@ impl Dense<'_> {
         Ok(column)
     }
 
-    /// A column of the right side over the axes of the result.
     fn right_column(&mut self, axes: &Axes<'_>, column: Column) -> Result<Column, Reason> {
         match column {
             Column::Met { axis, values, met } => {
@@ -209,7 +207,6 @@ impl Dense<'_> {
         Ok(node)
     }
 
-    /// The labels at the kept positions of an axis.
     fn at_kept(&self, side: &Relation, axis: usize, values: &Along) -> Result<ArrayRef, Reason> {
         let kept = values.kept(&side.kept[axis]).and_then(|kept| kept.array(self.state));
         kept.map_err(|e| e.strip_backtrace())

@@ -22,19 +22,16 @@ use super::super::gather;
 /// Maximum segments of a line: each is a part of the plan.
 const SEGMENTS_MAX: usize = 64;
 
-/// The axis of a window function.
 pub(super) struct Line {
     pub(super) axis: usize,
     /// The partitions along the axis: for each, the positions of its rows in order.
     pub(super) segments: Vec<Vec<u64>>,
 }
 
-/// The position of a row in its segment.
 #[derive(Clone, Copy)]
 pub(super) struct RowPosition {
     segment: usize,
     pub(super) number: i64,
-    /// Number of rows of the segment.
     pub(super) rows: i64,
 }
 
@@ -89,7 +86,6 @@ impl Line {
     }
 }
 
-/// The division of the axes by PARTITION BY.
 pub(super) struct Parts {
     /// Axes whose positions are partitions of their own.
     pub(super) whole: Vec<usize>,

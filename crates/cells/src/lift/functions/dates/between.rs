@@ -31,7 +31,6 @@ enum Kind {
     Age,
 }
 
-/// A part of a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     Months(i64),
@@ -92,7 +91,6 @@ impl Part {
     }
 }
 
-/// Months since the year 0.
 fn month(us: i64, calendar: Calendar) -> i64 {
     let t = split(us, calendar);
     t.year * 12 + i64::from(t.month) - 1
@@ -215,7 +213,7 @@ impl Between {
 }
 
 impl ScalarUDFImpl for Between {
-    scalar!(signature, type_by_field);
+    scalar!(aliases, documentation, signature, type_by_field);
 
     fn name(&self) -> &str {
         match self.kind {
@@ -223,10 +221,6 @@ impl ScalarUDFImpl for Between {
             Kind::Sub => "date_sub",
             Kind::Age => "age",
         }
-    }
-
-    fn aliases(&self) -> &[String] {
-        &self.aliases
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
@@ -301,10 +295,6 @@ impl ScalarUDFImpl for Between {
             }
         };
         super::super::columnar(out, is_scalar)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }
 

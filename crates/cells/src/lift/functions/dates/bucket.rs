@@ -109,7 +109,7 @@ fn positive(width: i64) -> Result<i64> {
 }
 
 impl ScalarUDFImpl for Bucket {
-    scalar!(name NAME, signature, type_by_field);
+    scalar!(name NAME, documentation, signature, type_by_field);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let (width, time, place) = match types {
@@ -204,10 +204,6 @@ impl ScalarUDFImpl for Bucket {
             of => cast(&starts.collect::<Int64Array>(), of)?,
         };
         super::super::columnar(out, is_scalar)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }
 

@@ -37,7 +37,6 @@ enum Unit {
     Nanos(i64),
 }
 
-/// A unit of intervals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Span {
     function: &'static str,
@@ -130,7 +129,7 @@ impl Spans {
 }
 
 impl ScalarUDFImpl for Spans {
-    scalar!(signature, returns INTERVAL);
+    scalar!(documentation, signature, returns INTERVAL);
 
     fn name(&self) -> &str {
         self.span.function
@@ -171,10 +170,6 @@ impl ScalarUDFImpl for Spans {
         };
         super::super::columnar(Arc::new(out), is_scalar)
     }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
-    }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -207,7 +202,7 @@ fn made(date: [i64; 5], second: f64) -> Result<i64> {
 }
 
 impl ScalarUDFImpl for Timestamp {
-    scalar!(name TIMESTAMP, signature, returns MOMENT);
+    scalar!(name TIMESTAMP, documentation, signature, returns MOMENT);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let is_number = |of: &DataType| of.is_null() || of.is_integer();
@@ -252,10 +247,6 @@ impl ScalarUDFImpl for Timestamp {
             [] => return exec_err!("`{TIMESTAMP}` takes numbers"),
         };
         super::super::columnar(cast(&us, &MOMENT)?, is_scalar)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }
 

@@ -28,7 +28,6 @@ pub(super) fn functions() -> [ScalarUDF; 2] {
     [false, true].map(|is_tried| Read::new(is_tried).into())
 }
 
-/// A number in a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Digits {
     Year,
@@ -77,7 +76,6 @@ impl Digits {
     }
 }
 
-/// The items of a format.
 fn items(format: &str) -> Result<Vec<Item>> {
     let mut items = Vec::new();
     let mut chars = format.chars();
@@ -136,10 +134,7 @@ fn items(format: &str) -> Result<Vec<Item>> {
             }
         });
     }
-    match items.is_empty() {
-        true => plan_err!("the format of `{STRICT}` is empty"),
-        false => Ok(items),
-    }
+    if items.is_empty() { plan_err!("the format of `{STRICT}` is empty") } else { Ok(items) }
 }
 
 /// What a text has said so far.
@@ -321,7 +316,7 @@ impl Read {
 }
 
 impl ScalarUDFImpl for Read {
-    scalar!(signature, type_by_field);
+    scalar!(documentation, signature, type_by_field);
 
     fn name(&self) -> &str {
         if self.is_tried { TRIED } else { STRICT }
@@ -374,10 +369,6 @@ impl ScalarUDFImpl for Read {
         });
         let times: ArrayRef = Arc::new(times.collect::<Result<Int64Array>>()?);
         super::super::columnar(cast(&times, args.return_field.data_type())?, is_scalar)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }
 

@@ -108,7 +108,6 @@ fn item(letter: char) -> Option<Item> {
     })
 }
 
-/// The items of a format.
 fn items(format: &str) -> Result<Vec<Item>> {
     let length = format.chars().count();
     if !(1..=FORMAT_MAX).contains(&length) {
@@ -144,7 +143,6 @@ fn items(format: &str) -> Result<Vec<Item>> {
     Ok(items)
 }
 
-/// A time in a format.
 struct Written<'a> {
     items: &'a [Item],
     /// Microseconds that the clock shows, and nanoseconds beside them.
@@ -264,7 +262,7 @@ struct Write {
 }
 
 impl ScalarUDFImpl for Write {
-    scalar!(name NAME, signature, type_by_field);
+    scalar!(name NAME, documentation, signature, type_by_field);
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
         let [first, second] = types else { return plan_err!("`{NAME}` takes a time and a format") };
@@ -323,10 +321,6 @@ impl ScalarUDFImpl for Write {
             written(time, &items, calendar, zone).map(Some)
         });
         super::super::columnar(Arc::new(texts.collect::<Result<StringArray>>()?), is_scalar)
-    }
-
-    fn documentation(&self) -> Option<&Documentation> {
-        Some(&self.documentation)
     }
 }
 

@@ -62,7 +62,6 @@ impl Blocks {
         Ok(blocks)
     }
 
-    /// Adds a range of rows.
     pub(super) fn add(
         &self,
         accumulator: &mut dyn Accumulator,

@@ -6,9 +6,10 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray};
-use arrow::compute::nullif;
 use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
+
+use super::super::decimal_sum::kept;
 
 /// One value per group, `None` while the group has no value.
 #[derive(Debug)]
@@ -68,14 +69,7 @@ impl<T: ArrowPrimitiveType + Send + std::fmt::Debug> GroupsAccumulator for Float
         filter: Option<&BooleanArray>,
     ) -> Result<Vec<ArrayRef>> {
         let Some(values) = values.first() else { return internal_err!("min or max of nothing") };
-        match filter {
-            None => Ok(vec![values.clone()]),
-            Some(filter) => {
-                let out: BooleanArray =
-                    filter.iter().map(|keep| Some(keep != Some(true))).collect();
-                Ok(vec![nullif(values, &out)?])
-            }
-        }
+        Ok(vec![kept(values, filter)?])
     }
 
     fn size(&self) -> usize {

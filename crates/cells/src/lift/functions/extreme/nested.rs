@@ -34,12 +34,11 @@ impl Accumulator for Nested {
             }
         }
         let Some(row) = first else { return Ok(()) };
-        let is_better = match self.best.is_null() {
-            true => true,
-            false => {
-                let best = self.best.to_array()?;
-                make_comparator(values.as_ref(), best.as_ref(), ORDER)?(row, 0) == wanted
-            }
+        let is_better = if self.best.is_null() {
+            true
+        } else {
+            let best = self.best.to_array()?;
+            make_comparator(values.as_ref(), best.as_ref(), ORDER)?(row, 0) == wanted
         };
         if is_better {
             // Else it would keep all of the batch.

@@ -27,7 +27,6 @@ pub(super) fn kept_as(of: &DataType) -> DataType {
     }
 }
 
-/// The values as they are kept.
 fn kept(values: &ArrayRef) -> Result<ArrayRef> {
     let to = kept_as(values.data_type());
     if to == *values.data_type() { Ok(equal_bits(values)) } else { Ok(cast(values, &to)?) }
@@ -239,7 +238,6 @@ fn lists(values: ArrayRef, lengths: &[usize]) -> Result<ArrayRef> {
     Ok(Arc::new(ListArray::try_new(field, offsets, values, None)?))
 }
 
-/// The values of all lists.
 fn flat(lists: &ListArray) -> ArrayRef {
     let offsets = lists.value_offsets();
     let end_of = |offset: Option<&i32>| offset.map_or(0, |&offset| offset as usize);

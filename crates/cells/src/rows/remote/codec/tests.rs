@@ -32,7 +32,6 @@ use std::time::Duration;
 use tessera_exec::quota::Quota;
 use tessera_exec::store::Store;
 
-/// A process.
 struct Process {
     runtime: Arc<RowsRuntime>,
     rows: RowsState,

@@ -3,7 +3,6 @@
 use super::*;
 use crate::rows::splits::tests::{SORTED, are_even};
 
-/// The batches of a statement.
 async fn batches(
     server: &Arc<RowsRuntime>,
     sql: &str,
@@ -18,7 +17,6 @@ async fn batches(
     (batches, found)
 }
 
-/// The parts of the only stage.
 fn parts(found: &RowsOnWorkers) -> usize {
     let [stage] = found.stages.as_slice() else { panic!("{found:?}") };
     let parts = stage.parts.unwrap_or_else(|| panic!("{stage:?}"));

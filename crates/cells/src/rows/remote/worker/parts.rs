@@ -111,7 +111,6 @@ struct KnownBounds {
     sent: Bytes,
 }
 
-/// The rows that a stage keeps.
 #[derive(Default)]
 pub(super) struct KeptSplits {
     ranges: Mutex<BTreeMap<Splits, Arc<KeptRange>>>,
@@ -145,7 +144,6 @@ impl KeptSplits {
         self.lock().is_empty()
     }
 
-    /// True if rows were computed.
     pub(super) fn has_rows(&self) -> bool {
         let has_some =
             |kept: &Arc<KeptRange>| kept.rows.initialized() || kept.sampled.initialized();
@@ -159,7 +157,6 @@ impl Ready {
         self.template.downcast_ref()
     }
 
-    /// The samples of some splits.
     async fn sampled(
         &self,
         parts: &PartsExec,

@@ -27,7 +27,6 @@ const RECENT: usize = 256;
 /// The view of a text of at most so many bytes has the text itself, and its length in the lowest bits.
 const INLINE: u32 = 12;
 
-/// The keys of groups, numbered.
 pub(super) struct Numbers {
     columns: Vec<Column>,
     /// For each column but the first: pairs of what the columns before have, and a number of its own.
@@ -56,7 +55,6 @@ impl Numbers {
         }
     }
 
-    /// The groups so far.
     pub(super) fn len(&self) -> usize {
         match self.pairs.last() {
             Some(pairs) => pairs.of.len(),
@@ -109,7 +107,6 @@ impl Numbers {
     }
 }
 
-/// Pairs of numbers.
 #[derive(Default)]
 struct Pairs {
     /// By both numbers, the second one in the lower bits, as long as they are few.
@@ -169,13 +166,9 @@ impl Pairs {
 }
 
 pub(super) fn check(numbers: usize) -> Result<()> {
-    match numbers < NONE as usize {
-        true => Ok(()),
-        false => internal_err!("{numbers} groups in one table"),
-    }
+    if numbers < NONE as usize { Ok(()) } else { internal_err!("{numbers} groups in one table") }
 }
 
-/// The numbers of the values of a column.
 struct Column {
     known: Known,
     null: Option<u32>,

@@ -33,13 +33,11 @@ pub(super) struct Sets {
 struct Finest {
     keys: Vec<usize>,
     numbers: Numbers,
-    /// The group of each row.
     rows: Vec<usize>,
     /// The numbers of the values of new groups, for each key.
     new: Vec<Vec<u32>>,
 }
 
-/// A set of keys.
 struct Set {
     /// True for each key that is NULL in this set.
     nulls: Vec<bool>,
@@ -98,7 +96,6 @@ impl Sets {
         self.sets.len()
     }
 
-    /// The groups so far.
     pub(super) fn len(&self) -> usize {
         self.groups.len()
     }
@@ -205,7 +202,6 @@ impl Finest {
 }
 
 impl Set {
-    /// Finds the groups of new groups of the finest set.
     fn add(&mut self, at: usize, finest: &Finest, groups: &mut Vec<(u32, u32)>) -> Result<()> {
         let new = self.of_finest.len()..finest.numbers.len();
         self.of_finest.reserve(new.len());

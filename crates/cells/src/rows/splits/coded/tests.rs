@@ -123,7 +123,6 @@ fn context(schema: SchemaRef, batches: Vec<RecordBatch>, memory: usize) -> Sessi
     context
 }
 
-/// The partial aggregate of a query.
 async fn partial_of(context: &SessionContext, sql: &str) -> AggregateExec {
     let plan = context.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
     let mut lowest = None;
@@ -267,7 +266,6 @@ async fn groups_are_emitted_where_memory_is_refused() {
     assert_eq!(merged[0], merged[1]);
 }
 
-/// The numbers of values, and the values.
 fn expected(values: &[Option<i64>]) -> (Vec<usize>, Vec<Option<i64>>) {
     let (mut known, mut all) = (HashMap::new(), Vec::new());
     let mut numbers = Vec::new();

@@ -76,7 +76,6 @@ const fn state(depth: usize) -> RandomState {
     RandomState::with_seed(0x6772_6163_6500 + depth as u64)
 }
 
-/// One side of a join.
 struct Side {
     keys: Vec<Arc<dyn PhysicalExpr>>,
     /// Whether a missing key equals a missing key.
@@ -436,7 +435,6 @@ impl Spilled {
         Ok(Spilled { rows, places, schema: join.schema(), is_stopped, context })
     }
 
-    /// The rows of a partition of the join.
     pub(super) fn rows(self: Arc<Self>, split: usize) -> Rows {
         let places = &self.places;
         let last = places.starts.len();

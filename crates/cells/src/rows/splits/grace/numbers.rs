@@ -20,7 +20,6 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 /// The lower bits of a number count the rows of a split, the upper ones the splits.
 const ROW_BITS: u32 = 40;
 
-/// The first number of a split.
 pub(super) fn first_of(split: usize) -> u64 {
     (split as u64) << ROW_BITS
 }

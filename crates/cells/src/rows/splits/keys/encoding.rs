@@ -31,7 +31,6 @@ pub(in crate::rows) struct ByteKeys {
 }
 
 impl ByteKeys {
-    /// The key of a row.
     pub(in crate::rows) fn row(&self, row: usize) -> &[u8] {
         let start = row.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.data[start..self.ends[row]]
@@ -59,7 +58,6 @@ pub(super) enum Encoding {
 /// A key that is a text or a number.
 pub(super) struct Column {
     options: SortOptions,
-    /// The bits of a number.
     bits: Option<u32>,
 }
 

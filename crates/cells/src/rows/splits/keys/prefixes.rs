@@ -193,7 +193,6 @@ impl ByteRun {
         self.sorted[at].1
     }
 
-    /// The key of a row.
     pub(super) fn key(&self, (batch, row): Place) -> &[u8] {
         self.batches[(batch - self.first) as usize].row(row as usize)
     }

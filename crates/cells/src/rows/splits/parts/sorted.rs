@@ -48,7 +48,6 @@ const UNKNOWN_SHARE: usize = 2 * KEPT_SHARE;
 /// The tasks of a worker may take this part of its memory for rows of a statement for what they sort.
 const SORTING_SHARE: usize = 4;
 
-/// The sort of all splits of an input.
 #[derive(Debug, Clone)]
 pub(super) struct SortOfSplits {
     pub(super) input: Arc<dyn ExecutionPlan>,
@@ -70,7 +69,6 @@ pub(in crate::rows) struct Sample {
 /// The columns of samples that are sent.
 pub(in crate::rows) const SAMPLE_COLUMNS: usize = 3;
 
-/// The bounds between parts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::rows) struct PartBounds(Vec<Bound>);
 
@@ -110,9 +108,6 @@ impl Sampled {
 }
 
 /// The samples of [`Sampled::batch`].
-///
-/// # Errors
-/// A batch of something else.
 pub(in crate::rows) fn samples_of(batch: &RecordBatch) -> Result<Vec<Sample>> {
     let types: Vec<&DataType> = batch.columns().iter().map(|column| column.data_type()).collect();
     let [DataType::Binary, DataType::UInt32, DataType::UInt64] = types[..] else {
@@ -150,7 +145,6 @@ struct Sampler {
     keys: Arc<Keys>,
     whole: usize,
     step: usize,
-    /// Rows that came.
     seen: usize,
     picked: Vec<Vec<u8>>,
     bytes: usize,
@@ -214,7 +208,6 @@ fn bytes(found: &Found) -> usize {
     }
 }
 
-/// The rows of a split, and then its samples.
 fn found(
     rows: BoxStream<'static, Result<RecordBatch>>,
     split: usize,

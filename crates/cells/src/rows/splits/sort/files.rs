@@ -37,7 +37,6 @@ const BATCH_SHARE: usize = 256;
 /// The bounds of what is computed ahead, by their name.
 type Ahead = fn(&str, &TaskContext) -> Bounds;
 
-/// Files of sorted rows.
 pub(super) struct SortedFiles {
     context: Arc<TaskContext>,
     /// The rows with their numbers.

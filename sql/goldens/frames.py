@@ -278,6 +278,9 @@ same(f"SELECT i, r, sum(x) OVER (PARTITION BY r ORDER BY i) AS a FROM (SELECT i,
 same(f"SELECT i, m, count(*) OVER (PARTITION BY h, m) AS a, sum(i) OVER (PARTITION BY h ORDER BY m, i) AS b FROM (SELECT i, coalesce(g, 'z') AS h, i % 2 AS m FROM {W}) q ORDER BY i")
 same("SELECT sum(a % 1000) AS a, sum(b) AS b, sum(c) AS c, max(d) AS d FROM (SELECT sum(j) OVER (PARTITION BY h ORDER BY j ROWS 50 PRECEDING) AS a, max(j % 77) OVER (PARTITION BY h ORDER BY j ROWS 5 PRECEDING) AS b, lag(j, 3) OVER (PARTITION BY h ORDER BY j) AS c, count(*) OVER (PARTITION BY h) AS d FROM (SELECT i AS j, i * 7919 % 13 AS h FROM range(20000) r(i)) q) s")
 
+same(f"SELECT i, sum(x) OVER w AS a, list(i) OVER w AS b, len(list(x) OVER (PARTITION BY g)) AS c, sum(i) OVER (PARTITION BY g) AS d FROM {W} WINDOW w AS (PARTITION BY g ORDER BY i) ORDER BY i")
+same(f"SELECT i, sum(n) OVER (PARTITION BY g ORDER BY i) AS a FROM (SELECT i, g, length(repeat('ab', r)) AS n FROM (SELECT i, g, rank() OVER (PARTITION BY g ORDER BY i) AS r FROM {W}) p) q ORDER BY i")
+
 f.note("Means and totals of decimals, and variances.")
 # Of means, all digits but those after the sixth are DuckDB's.
 for keyed in ("ORDER BY i ROWS 2 PRECEDING", "ORDER BY i", "ORDER BY i ROWS BETWEEN CURRENT ROW AND 1 FOLLOWING", "ORDER BY i ROWS BETWEEN 2 FOLLOWING AND 3 FOLLOWING", "PARTITION BY g ORDER BY i RANGE 2 PRECEDING"):

@@ -37,6 +37,9 @@ use futures::{StreamExt, TryStreamExt};
 use std::iter::successors;
 use std::sync::Arc;
 
+/// Assumed bytes of a result in each row.
+const VALUE_BYTES: usize = 16;
+
 /// Operators above a source of sorted rows.
 #[derive(Debug, Clone)]
 pub(super) struct Chain {
@@ -273,13 +276,21 @@ impl Steps {
         Ok(steps.iter().any(has_own).then_some(Steps { steps, partition }))
     }
 
-    /// How many times the memory of the rows is needed, with the rows.
-    pub(super) fn copies(&self) -> usize {
-        let more = self.steps.iter().map(|step| match step {
-            Step::Calls(calls) => calls.copies(),
-            Step::Items { items, .. } => usize::from(!items.iter().all(|item| item.is::<Column>())),
-        });
-        1 + more.sum::<usize>()
+    /// The memory that some rows of so many bytes need, with all results.
+    pub(super) fn memory(&self, rows: usize, bytes: usize) -> usize {
+        let (mut copies, mut results) = (1, 0);
+        for step in &self.steps {
+            let (more, computed) = match step {
+                Step::Calls(calls) => (calls.copies(), calls.count()),
+                Step::Items { items, .. } => {
+                    let computed = items.iter().filter(|item| !item.is::<Column>()).count();
+                    (computed.min(1), computed)
+                }
+            };
+            copies += more;
+            results += computed;
+        }
+        (copies * bytes).max(bytes + results * VALUE_BYTES * rows)
     }
 
     /// Where the last partition of sorted rows begins: batch and row. No batch is empty.

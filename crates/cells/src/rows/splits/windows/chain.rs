@@ -37,8 +37,8 @@ use futures::{StreamExt, TryStreamExt};
 use std::iter::successors;
 use std::sync::Arc;
 
-/// Assumed bytes of a result in each row.
-const VALUE_BYTES: usize = 16;
+/// Bytes of most results in each row.
+const VALUE_BYTES: usize = 8;
 
 /// Operators above a source of sorted rows.
 #[derive(Debug, Clone)]

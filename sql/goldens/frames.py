@@ -278,6 +278,9 @@ same(f"SELECT i, r, sum(x) OVER (PARTITION BY r ORDER BY i) AS a FROM (SELECT i,
 same(f"SELECT i, m, count(*) OVER (PARTITION BY h, m) AS a, sum(i) OVER (PARTITION BY h ORDER BY m, i) AS b FROM (SELECT i, coalesce(g, 'z') AS h, i % 2 AS m FROM {W}) q ORDER BY i")
 same("SELECT sum(a % 1000) AS a, sum(b) AS b, sum(c) AS c, max(d) AS d FROM (SELECT sum(j) OVER (PARTITION BY h ORDER BY j ROWS 50 PRECEDING) AS a, max(j % 77) OVER (PARTITION BY h ORDER BY j ROWS 5 PRECEDING) AS b, lag(j, 3) OVER (PARTITION BY h ORDER BY j) AS c, count(*) OVER (PARTITION BY h) AS d FROM (SELECT i AS j, i * 7919 % 13 AS h FROM range(20000) r(i)) q) s")
 
+same(f"SELECT i, sum(x) OVER w AS a, list(i) OVER w AS b, len(list(x) OVER (PARTITION BY g)) AS c, sum(i) OVER (PARTITION BY g) AS d FROM {W} WINDOW w AS (PARTITION BY g ORDER BY i) ORDER BY i")
+same(f"SELECT i, sum(n) OVER (PARTITION BY g ORDER BY i) AS a FROM (SELECT i, g, length(repeat('ab', r)) AS n FROM (SELECT i, g, rank() OVER (PARTITION BY g ORDER BY i) AS r FROM {W}) p) q ORDER BY i")
+
 f.note("Means and totals of decimals, and variances.")
 # Of means, all digits but those after the sixth are DuckDB's.
 for keyed in ("ORDER BY i ROWS 2 PRECEDING", "ORDER BY i", "ORDER BY i ROWS BETWEEN CURRENT ROW AND 1 FOLLOWING", "ORDER BY i ROWS BETWEEN 2 FOLLOWING AND 3 FOLLOWING", "PARTITION BY g ORDER BY i RANGE 2 PRECEDING"):
@@ -294,3 +297,6 @@ for frame in ("ROWS BETWEEN 1 PRECEDING AND 2 PRECEDING", "ROWS BETWEEN 2 FOLLOW
 for frame in ("1.5 PRECEDING", "BETWEEN 2.5 PRECEDING AND 0.5 PRECEDING", "BETWEEN 0.5 FOLLOWING AND 2.5 FOLLOWING", "BETWEEN 1.0 PRECEDING AND 1.9 FOLLOWING"):
     same(f"SELECT i, sum(x) OVER w AS a, count(*) OVER w AS b, first_value(i) OVER w AS c FROM {W} WINDOW w AS (ORDER BY i RANGE {frame}) ORDER BY i")
     same(f"SELECT i, sum(x) OVER w AS a, count(*) OVER w AS b FROM {W} WINDOW w AS (PARTITION BY g ORDER BY i DESC RANGE {frame}) ORDER BY i")
+KEY = "CASE WHEN i > 1 THEN i ELSE i + 0.5 END"
+same(f"SELECT i, count(*) OVER (ORDER BY {KEY} RANGE 0.5 PRECEDING) AS a FROM (VALUES (1), (2), (3)) v(i) ORDER BY i")
+same(f"SELECT i, count(*) OVER (ORDER BY k RANGE BETWEEN CURRENT ROW AND 0.5 FOLLOWING) AS a, count(*) OVER (ORDER BY k DESC RANGE 1.5 PRECEDING) AS b FROM (SELECT i, {KEY} AS k FROM (VALUES (1), (2), (3)) v(i)) q ORDER BY i")

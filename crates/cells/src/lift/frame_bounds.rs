@@ -5,11 +5,16 @@
 //! | `ROWS BETWEEN 1 PRECEDING AND 2 PRECEDING`, which has no rows | a frame behind all rows |
 //! | `ORDER BY i RANGE 1.5 PRECEDING` with integers `i` | `ORDER BY i RANGE 1 PRECEDING` |
 
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{
-    Expr, ExprSchemable, SortExpr, WindowFrame, WindowFrameBound, WindowFrameUnits,
+    Expr, LogicalPlan, Projection, SortExpr, WindowFrame, WindowFrameBound, WindowFrameUnits,
 };
+use datafusion::optimizer::analyzer::AnalyzerRule;
+use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 
 /// More groups of peers than a partition has.
 const BEYOND: u64 = 1 << 40;
@@ -18,12 +23,12 @@ const BEYOND: u64 = 1 << 40;
 const EXACT: f64 = 1e15;
 
 /// Replaces the frame of a call. Runs before types are coerced, which refuses fractions beside integers.
-pub(super) fn known(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+pub(super) fn known(mut expr: Expr, input: &Arc<LogicalPlan>) -> Transformed<Expr> {
     let Expr::WindowFunction(function) = &mut expr else { return Transformed::no(expr) };
     let params = &mut function.params;
     let frame = match (params.window_frame.units, params.order_by.as_slice()) {
         (_, []) => None,
-        (WindowFrameUnits::Range, [key]) => in_integers(&params.window_frame, key, schema),
+        (WindowFrameUnits::Range, [key]) => in_integers(&params.window_frame, key, input),
         (WindowFrameUnits::Range, _) => None,
         (WindowFrameUnits::Rows | WindowFrameUnits::Groups, _) => behind(&params.window_frame),
     };
@@ -50,16 +55,29 @@ fn behind(frame: &WindowFrame) -> Option<WindowFrame> {
 }
 
 /// The same frame with whole distances; `None` if it has some already, or other keys.
-fn in_integers(frame: &WindowFrame, key: &SortExpr, schema: &DFSchema) -> Option<WindowFrame> {
+fn in_integers(
+    frame: &WindowFrame,
+    key: &SortExpr,
+    input: &Arc<LogicalPlan>,
+) -> Option<WindowFrame> {
     let (start, end) = (&frame.start_bound, &frame.end_bound);
     let (new_start, new_end) = (in_integer(start, true), in_integer(end, false));
-    let is_integer = || key.expr.get_type(schema).is_ok_and(|of| of.is_integer());
-    if (new_start.is_none() && new_end.is_none()) || !is_integer() {
+    // An error is reported by later planning.
+    let has_integers = || is_integer(key, input).is_ok_and(|is_integer| is_integer);
+    if (new_start.is_none() && new_end.is_none()) || !has_integers() {
         return None;
     }
     let start = new_start.unwrap_or_else(|| start.clone());
     let end = new_end.unwrap_or_else(|| end.clone());
     Some(WindowFrame::new_bounds(WindowFrameUnits::Range, start, end))
+}
+
+/// Until types are coerced, `CASE WHEN c THEN 1 ELSE 0.5 END` has that of its first value, and so has its column above.
+fn is_integer(key: &SortExpr, input: &Arc<LogicalPlan>) -> Result<bool> {
+    let key = Projection::try_new(vec![key.expr.clone()], input.clone())?;
+    let plan = LogicalPlan::Projection(key);
+    let plan = TypeCoercion::new().analyze(plan, &ConfigOptions::default())?;
+    Ok(plan.schema().field(0).data_type().is_integer())
 }
 
 /// The bound at the next integer within the frame, if it is a distance in another form.

@@ -45,9 +45,9 @@ pub(super) fn keys(plan: LogicalPlan) -> Result<LogicalPlan> {
             Ok(Transformed::new_transformed(LogicalPlan::Sort(sort), is_changed))
         }
         LogicalPlan::Window(window) => {
-            let schema = Arc::clone(window.input.schema());
+            let input = Arc::clone(&window.input);
             super::map_parts(LogicalPlan::Window(window), |expr| {
-                call(expr, &schema).transform_data(|expr| Ok(known(expr, &schema)))
+                call(expr, input.schema()).transform_data(|expr| Ok(known(expr, &input)))
             })
         }
         LogicalPlan::Aggregate(aggregate) if has_ordered(&aggregate)? => {

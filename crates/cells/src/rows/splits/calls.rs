@@ -119,6 +119,11 @@ impl Calls {
         self.others.as_ref()
     }
 
+    /// The number of calls.
+    pub(super) fn count(&self) -> usize {
+        self.calls.len()
+    }
+
     /// How many times the memory of the rows the calls need.
     pub(super) fn copies(&self) -> usize {
         let is_framed = |call: &Call| matches!(call.kind, Kind::Framed(_));

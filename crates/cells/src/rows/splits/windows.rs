@@ -313,8 +313,9 @@ impl Partitions {
                     Some(batch) if batch.num_rows() == 0 => {}
                     Some(batch) => {
                         let bytes = self.counted.count_batch(&batch);
-                        let fits = self.memory.try_grow(self.steps.copies() * bytes).is_ok()
-                            && self.memory.size() <= self.most;
+                        let needed = self.steps.memory(batch.num_rows(), bytes);
+                        let fits =
+                            self.memory.try_grow(needed).is_ok() && self.memory.size() <= self.most;
                         self.count += batch.num_rows();
                         self.bytes += bytes;
                         self.held.push(batch);

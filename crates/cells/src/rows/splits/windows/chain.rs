@@ -22,7 +22,7 @@ use datafusion::arrow::compute::concat;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::internal_datafusion_err;
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::physical_expr::PhysicalExpr;
@@ -36,6 +36,9 @@ use futures::stream;
 use futures::{StreamExt, TryStreamExt};
 use std::iter::successors;
 use std::sync::Arc;
+
+/// Bytes of most results in each row.
+const VALUE_BYTES: usize = 8;
 
 /// Operators above a source of sorted rows.
 #[derive(Debug, Clone)]
@@ -56,6 +59,9 @@ impl Chain {
             return Ok(None);
         };
         let Some((below, keys_below)) = opened(input)? else { return Ok(None) };
+        if below.depth > 0 && has_nested(window)? {
+            return Ok(None);
+        }
         let chain = below.with(window)?;
         if let Some(partition) = chain.partition()? {
             let keys = chain.sort().map_or(Ok(0), |sort| sort.count_keys(&partition))?;
@@ -129,11 +135,12 @@ fn opened(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<(Chain, usize)>> {
         return Ok(Some((Chain { top: plan.clone(), depth: 0 }, 0)));
     }
     if let Some(windows) = plan.downcast_ref::<WindowsExec>() {
-        return Ok(Some((windows.chain.clone(), windows.keys)));
+        let has_nested = has_nested(windows.chain.top())?;
+        return Ok((!has_nested).then(|| (windows.chain.clone(), windows.keys)));
     }
     let is_operator = match plan.downcast_ref::<ProjectionExec>() {
         Some(projection) => is_narrow(projection)?,
-        None => is_window(plan),
+        None => is_window(plan) && !has_nested(plan)?,
     };
     let Some(input) = only_child(plan).filter(|_| is_operator) else { return Ok(None) };
     let Some((below, keys)) = opened(input)? else { return Ok(None) };
@@ -183,17 +190,29 @@ pub(in crate::rows::splits) fn input_of(
         .ok_or_else(|| internal_datafusion_err!("{} has not one input", window.name()))
 }
 
-/// True if what a projection computes takes a few bytes in each row.
+/// True if a call has lists or the like as results. Those of a frame that grows may be far larger than the rows, so
+/// they are not kept for whole partitions.
+fn has_nested(window: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    for call in exprs(window) {
+        if call.field()?.data_type().is_nested() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// True if what a projection computes takes a few bytes in each row, also on the way to its results.
 fn is_narrow(projection: &ProjectionExec) -> Result<bool> {
     let input = projection.input().schema();
     for item in projection.expr() {
-        let expr = &item.expr;
-        let is_narrow = expr.is::<Column>() || expr.is::<Literal>() || {
-            let of = expr.data_type(&input)?;
-            of.is_primitive() || of == DataType::Boolean
-        };
-        let is_volatile = expr.any(|part| Ok(part.is_volatile_node()))?;
-        if !is_narrow || is_volatile || constant_bytes(expr)? > 0 {
+        let is_other = item.expr.any(|part| {
+            let is_small = |of: DataType| of.is_primitive() || of == DataType::Boolean;
+            let is_narrow = part.is::<Column>()
+                || part.is::<Literal>()
+                || part.data_type(&input).is_ok_and(is_small);
+            Ok(!is_narrow || part.is_volatile_node())
+        })?;
+        if is_other || constant_bytes(&item.expr)? > 0 {
             return Ok(false);
         }
     }
@@ -241,6 +260,9 @@ impl Steps {
     pub(super) fn of(chain: &Chain, partition: Partition) -> Result<Option<Self>> {
         let mut steps = Vec::new();
         for operator in chain.operators() {
+            if has_nested(operator)? {
+                return Ok(None);
+            }
             steps.push(match operator.downcast_ref::<ProjectionExec>() {
                 Some(projection) => Step::Items {
                     items: projection.expr().iter().map(|item| item.expr.clone()).collect(),
@@ -254,13 +276,21 @@ impl Steps {
         Ok(steps.iter().any(has_own).then_some(Steps { steps, partition }))
     }
 
-    /// How many times the memory of the rows is needed, with the rows.
-    pub(super) fn copies(&self) -> usize {
-        let more = self.steps.iter().map(|step| match step {
-            Step::Calls(calls) => calls.copies(),
-            Step::Items { items, .. } => usize::from(!items.iter().all(|item| item.is::<Column>())),
-        });
-        1 + more.sum::<usize>()
+    /// The memory that some rows of so many bytes need, with all results.
+    pub(super) fn memory(&self, rows: usize, bytes: usize) -> usize {
+        let (mut copies, mut results) = (1, 0);
+        for step in &self.steps {
+            let (more, computed) = match step {
+                Step::Calls(calls) => (calls.copies(), calls.count()),
+                Step::Items { items, .. } => {
+                    let computed = items.iter().filter(|item| !item.is::<Column>()).count();
+                    (computed.min(1), computed)
+                }
+            };
+            copies += more;
+            results += computed;
+        }
+        (copies * bytes).max(bytes + results * VALUE_BYTES * rows)
     }
 
     /// Where the last partition of sorted rows begins: batch and row. No batch is empty.
@@ -331,7 +361,10 @@ async fn by_datafusion(
     let of_call = |nth: usize| -> Result<ArrayRef> {
         let parts: Vec<&dyn Array> =
             batches.iter().map(|batch| batch.column(nth).as_ref()).collect();
-        Ok(concat(&parts)?)
+        // Texts of more bytes than one array may have.
+        concat(&parts).map_err(|e| {
+            DataFusionError::ResourcesExhausted(format!("the results of a window function: {e}"))
+        })
     };
     (0..exprs(window).len()).map(of_call).collect()
 }

@@ -47,6 +47,17 @@ async fn windows_above_one_order_are_computed_together() {
             (2, 0),
         ),
         ("SELECT lag(x) OVER (ORDER BY i) FROM v", (0, 1)),
+        // Lists, which are not kept for whole partitions.
+        ("SELECT sum(x) OVER (ORDER BY i), array_agg(x) OVER (ORDER BY i) FROM v", (0, 1)),
+        (
+            "SELECT sum(x) OVER (PARTITION BY g ORDER BY i), array_agg(x) OVER (PARTITION BY g) FROM v",
+            (1, 1),
+        ),
+        // Texts that a projection makes on the way to numbers.
+        (
+            "SELECT sum(n) OVER (PARTITION BY g ORDER BY i) FROM (SELECT g, i, length(repeat('ab', CAST(r AS BIGINT))) AS n FROM (SELECT g, i, rank() OVER (PARTITION BY g ORDER BY i) AS r FROM v) q) s",
+            (1, 1),
+        ),
     ] {
         assert_eq!(operators(sql).await, expected, "{sql}");
     }

@@ -47,6 +47,7 @@ same("SELECT count(DISTINCT upper(s)) AS a, count(DISTINCT s || code) AS b, coun
 f.note("Conditions.")
 for condition in (
     "s ILIKE '%MORE THAN%one'", "s NOT ILIKE 'A%'", "s LIKE '_1'", "regexp_matches(s, '^[0-9]{4}-')", "NOT regexp_matches(s, 'a|e')",
+    "s SIMILAR TO 'a|A1|[0-9-]+'", "s NOT SIMILAR TO '[a-z ]*'", "s SIMILAR TO '[a-z]' || '.*'", "'a' SIMILAR TO s",
     "s IN ('a', '', 'b,c,d', 'a text of more than twelve bytes, two', 'x')", "s NOT IN ('a', 'A1', '2019-12-31', ' padded ')",
     "upper(s) = 'A1' OR trim(s) = 'padded'", "lower(s) >= 'b' AND length(s) > 2 AND n > 700", "replace(s, ' ', '') <> s", "(upper(s) = s) IS NULL",
     "code::int > 20", "upper(s) || code > 'B'", "upper(s) < upper(own)",

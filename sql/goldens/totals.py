@@ -53,6 +53,14 @@ same(f"SELECT i, {', '.join(f'p{i}' for i in range(len(NAMES)))} FROM (SELECT i,
 same("SELECT g, regr_r2(y, x) AS r FROM (VALUES (1, 2.0::double, 1.0::double), (1, 2.0, 3.0), (2, 1.0, 3.0), (2, 2.0, 3.0), (3, 1.0, 3.0), (4, 1.0, 2.0), (4, 2.0, 5.0), (4, 4.0, 6.0)) t(g, x, y) GROUP BY g ORDER BY g")
 same("SELECT i, covar_pop(x, y) OVER (ORDER BY i) AS a, var_pop(x) OVER (ORDER BY i) AS b, corr(x, y) OVER (PARTITION BY k) AS c FROM n WHERE i % 100 = 0 ORDER BY i")
 
+f.note("Expressions in `grouping`.")
+same("SELECT m::text AS a, -k AS b, grouping(m::text) AS g, grouping(-k) AS h, grouping(m::text, -k) AS f, count(*) AS n, sum(i) AS t FROM n WHERE k < 2 GROUP BY CUBE (m::text, -k) ORDER BY f, a, b")
+same("SELECT k IN (1, 2) AS a, s || '!' AS b, grouping(k IN (1, 2)) AS g, grouping(s || '!') AS h, count(x) AS n FROM n GROUP BY ROLLUP (k IN (1, 2), s || '!') HAVING grouping(s || '!') = 1 OR count(*) > 200 ORDER BY grouping(k IN (1, 2)), h, a, b")
+same("SELECT c::double AS a, i % 3 = 1 AS b, grouping(c::double, i % 3 = 1) AS g, grouping(c::double) + 10 AS h, max(y) AS t FROM n GROUP BY GROUPING SETS ((c::double), (i % 3 = 1), (c::double)) ORDER BY g, a NULLS LAST, b")
+same("SELECT c::text AS a, grouping(c::text) AS g, count(*) AS n FROM n GROUP BY c::text ORDER BY a NULLS LAST")
+same("SELECT k, m::text AS a, grouping(k, m::text) AS g, count(*) AS n FROM n WHERE k < 2 GROUP BY GROUPING SETS ((k, m::text)) ORDER BY k, a")
+same("SELECT a, max(g) AS g FROM (SELECT m::text AS a, grouping(m::text) AS g, rank() OVER (PARTITION BY grouping(m::text) ORDER BY sum(i)) AS r FROM n GROUP BY ROLLUP (m::text)) q WHERE r < 3 GROUP BY a ORDER BY a NULLS LAST")
+
 f.note("Many items.")
 SUMS = ", ".join(f"sum(i + {i}) AS s{i}" for i in range(70))
 same(f"SELECT {SUMS} FROM n")

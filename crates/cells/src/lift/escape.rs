@@ -1,5 +1,8 @@
 //! `LIKE pattern ESCAPE '!'`: the pattern with a backslash as its escape character, the only one that Arrow knows.
 //!
+//! `s SIMILAR TO 'a|b'` is `s ~ '^(?:a|b)$'`: the pattern matches the whole text, as in DuckDB. DataFusion searches for
+//! a match within the text.
+//!
 //! Runs before types are coerced.
 
 use std::sync::Arc;
@@ -9,8 +12,10 @@ use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err};
 use datafusion::execution::SessionState;
+use datafusion::logical_expr::expr::Like;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
+    ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    Volatility, binary_expr, lit,
 };
 use tessera_frontend::error::Error;
 
@@ -25,9 +30,15 @@ pub(super) fn function() -> ScalarUDF {
     ScalarUDF::new_from_impl(WithBackslashes { signature })
 }
 
-/// Replaces the pattern, if the expression is a `LIKE` with an escape character.
+/// Replaces the pattern, if the expression is a `LIKE` with an escape character, or a `SIMILAR TO`.
 pub(super) fn one(expr: Expr, state: &SessionState) -> Result<Transformed<Expr>> {
-    let Expr::Like(mut like) = expr else { return Ok(Transformed::no(expr)) };
+    let mut like = match expr {
+        Expr::Like(like) => like,
+        Expr::SimilarTo(like) if like.escape_char.is_none() => {
+            return Ok(Transformed::yes(of_whole_text(like)));
+        }
+        other => return Ok(Transformed::no(other)),
+    };
     let Some(escape) = like.escape_char.take_if(|escape| *escape != '\\') else {
         return Ok(Transformed::no(Expr::Like(like)));
     };
@@ -48,6 +59,22 @@ pub(super) fn one(expr: Expr, state: &SessionState) -> Result<Transformed<Expr>>
         (_, None) => return exec_err!("no such function: {NAME}"),
     }
     Ok(Transformed::yes(Expr::Like(like)))
+}
+
+/// `SIMILAR TO` as a search for a regular expression.
+fn of_whole_text(similar: Like) -> Expr {
+    let pattern = match similar.pattern.as_literal().and_then(ScalarValue::try_as_str) {
+        Some(Some(pattern)) => lit(format!("^(?:{pattern})$")),
+        _ => {
+            let start = binary_expr(lit("^(?:"), Operator::StringConcat, *similar.pattern);
+            binary_expr(start, Operator::StringConcat, lit(")$"))
+        }
+    };
+    let operator = match similar.negated {
+        true => Operator::RegexNotMatch,
+        false => Operator::RegexMatch,
+    };
+    binary_expr(*similar.expr, operator, pattern)
 }
 
 /// The pattern that matches the same texts with a backslash as its escape character.

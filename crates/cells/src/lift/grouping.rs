@@ -8,14 +8,14 @@
 //! Type coercion renames an expression inside a set, and the aggregate then misses its own columns. The same rewrite
 //! applies to a cast of another key (`GROUP BY x, x::double`), which has the same name in DataFusion, and to a subquery
 //! that uses columns outside, which only a projection may compute. A single set is the keys themselves. A cast goes below, too, if the rows have keys: DataFusion leaves out other keys if it takes the
-//! cast for the column that determines them. Runs before types are coerced.
+//! cast for the column that determines them. `grouping(v + 1)` becomes `grouping(g)`. Runs before types are coerced.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::walk::WalkPlan;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Column, DFSchemaRef, Result, ScalarValue};
+use datafusion::common::{Column, DFSchema, DFSchemaRef, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Cast, TryCast};
 use datafusion::logical_expr::{Aggregate, Expr, GroupingSet, LogicalPlan, Projection};
 
@@ -46,10 +46,10 @@ fn one(aggregate: Aggregate, names: &mut usize) -> Result<Transformed<LogicalPla
         }
         (plain, None) => plain.iter().filter(|e| is_named_alike(e, plain)).cloned().collect(),
     };
-    // `grouping(expr)` is resolved by the set's expressions, before types are coerced.
-    let is_grouping = |call: &Expr| matches!(bare(call), Expr::AggregateFunction(f) if f.func.name() == "grouping");
-    let is_same = replaced.is_empty() && single.is_none();
-    if is_same || aggregate.aggr_expr.iter().any(is_grouping) {
+    // A key with a cast has an alias in `grouping` (see `casts`).
+    let mut arguments = aggregate.aggr_expr.iter().filter_map(grouping).flatten();
+    let has_aliases = arguments.any(|key| matches!(key, Expr::Alias(_)));
+    if replaced.is_empty() && single.is_none() && !has_aliases {
         return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
     }
     // Each expression and its new column.
@@ -77,16 +77,47 @@ fn one(aggregate: Aggregate, names: &mut usize) -> Result<Transformed<LogicalPla
         })],
         (plain, None) => all(plain),
     };
+    let has_grouping = aggregate.aggr_expr.iter().any(|call| grouping(call).is_some());
+    let calls = aggregate.aggr_expr.into_iter().map(|call| of_keys(call, &named)).collect();
     let input = match known.is_empty() {
         true => aggregate.input,
         false => Arc::new(LogicalPlan::Projection(Projection::try_new(exprs, aggregate.input)?)),
     };
     let schema = aggregate.schema;
-    let new = Aggregate::try_new(input, groups, aggregate.aggr_expr)?;
-    let columns = 0..new.schema.fields().len();
-    match single {
-        Some(keys) => numbered(new, keys.len(), &schema),
-        None => renamed(LogicalPlan::Aggregate(new), columns, &schema),
+    let new = Aggregate::try_new(input, groups, calls)?;
+    if let Some(keys) = single {
+        return numbered(new, keys.len(), &schema);
+    }
+    // Beside `grouping`, DataFusion drops the column with the number of the set.
+    let keeps = |name: &str| !has_grouping || name != Aggregate::INTERNAL_GROUPING_ID;
+    let fields = new.schema.fields().iter().enumerate();
+    let columns: Vec<usize> = fields.filter(|(_, f)| keeps(f.name())).map(|(at, _)| at).collect();
+    let fields = schema.iter().filter(|(_, f)| keeps(f.name()));
+    let fields = fields.map(|(relation, f)| (relation.cloned(), Arc::clone(f))).collect();
+    let schema = Arc::new(DFSchema::new_with_metadata(fields, schema.metadata().clone())?);
+    renamed(LogicalPlan::Aggregate(new), columns.into_iter(), &schema)
+}
+
+/// The keys of a call of `grouping`.
+fn grouping(call: &Expr) -> Option<&[Expr]> {
+    match bare(call) {
+        Expr::AggregateFunction(f) if f.func.name() == "grouping" => Some(&f.params.args),
+        _ => None,
+    }
+}
+
+/// `grouping` of the new columns; other calls stay the same.
+fn of_keys(call: Expr, named: &dyn Fn(&Expr) -> Expr) -> Expr {
+    match call {
+        Expr::Alias(mut alias) => {
+            *alias.expr = of_keys(*alias.expr, named);
+            Expr::Alias(alias)
+        }
+        Expr::AggregateFunction(mut f) if f.func.name() == "grouping" => {
+            f.params.args = f.params.args.iter().map(|key| named(bare(key))).collect();
+            Expr::AggregateFunction(f)
+        }
+        other => other,
     }
 }
 

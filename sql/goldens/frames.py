@@ -105,6 +105,7 @@ for frame in SLIDING:
     same(f"SELECT i, string_agg(s, '-') OVER w AS a, any_value(v) OVER w AS b, quantile_disc(x, 0.5) OVER w AS c, median(x) OVER w AS d FROM t WINDOW w AS (ORDER BY i {frame}) ORDER BY i")
     same(f"SELECT i, avg(DISTINCT v) OVER w AS a, median(DISTINCT v::double) OVER w AS b, count(DISTINCT s) OVER w AS c, sum(DISTINCT v) OVER w AS d, sum(DISTINCT v::decimal(6, 2)) OVER w AS e FROM t WINDOW w AS (ORDER BY i {frame}) ORDER BY i")
 same("SELECT i, mode(i // 3) OVER (ORDER BY i ROWS 2 PRECEDING) AS a, mode(i // 3) OVER (ORDER BY i) AS b, mode((i // 3)::text) OVER (ORDER BY i ROWS BETWEEN 4 PRECEDING AND 2 PRECEDING) AS c FROM range(12) r(i) ORDER BY i".replace("mode(i // 3) OVER (ORDER BY i) AS b, ", ""))
+same("SELECT i, bit_xor(v) OVER (ORDER BY i ROWS 1 PRECEDING) AS a, bit_xor(v) FILTER (WHERE i < 3) OVER (ORDER BY i ROWS 1 PRECEDING) AS b, bit_xor(DISTINCT v) FILTER (WHERE i < 3) OVER (ORDER BY i ROWS 1 PRECEDING) AS c FROM t ORDER BY i")
 same("SELECT i, bool_and(b) FILTER (WHERE i <> 4) OVER (ORDER BY i ROWS 1 PRECEDING) AS a, string_agg(s, ',') FILTER (WHERE s <> 'b') OVER (PARTITION BY i % 2 ORDER BY i ROWS 1 PRECEDING) AS b FROM t ORDER BY i")
 same("SELECT sum(a) AS a, sum(b::int) AS b, sum(length(c)) AS c FROM (SELECT bit_or(i % 512) OVER w AS a, bool_and(i % 50 < 49) OVER w AS b, string_agg((i % 7)::text, '') OVER w AS c FROM range(5000) r(i) WINDOW w AS (ORDER BY i ROWS 40 PRECEDING)) q")
 

@@ -38,20 +38,20 @@ pub(super) use lists::{STRUCT_PACK, integer};
 pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
     match expr {
         Expr::BinaryOp { left, op: BinaryOperator::DuckIntegerDivide, right } => {
-            let args = [left, right].map(|e| std::mem::replace(&mut **e, null()));
-            *expr = call(FLOOR_DIVIDE, args.into());
+            *expr = call(FLOOR_DIVIDE, vec![take(left), take(right)]);
         }
-        Expr::BinaryOp { left, op, right } if is_quantifier(op, right) => {
+        Expr::BinaryOp { op, right, .. } if is_quantifier(op, right) => {
             quantify(expr);
         }
+        Expr::BinaryOp { left, op, right } if lists::is_operator(op) => {
+            *expr = lists::operated(op, take(left), take(right));
+        }
         Expr::AtTimeZone { timestamp, time_zone } => {
-            let args = [timestamp, time_zone].map(|e| std::mem::replace(&mut **e, null()));
-            *expr = call(local_time::NAME, args.into());
+            *expr = call(local_time::NAME, vec![take(timestamp), take(time_zone)]);
         }
         Expr::Extract { field, expr: time, .. } => {
             let part = Value::SingleQuotedString(field.to_string().to_lowercase());
-            let time = std::mem::replace(&mut **time, null());
-            *expr = call("date_part", vec![Expr::Value(part.into()), time]);
+            *expr = call("date_part", vec![Expr::Value(part.into()), take(time)]);
         }
         Expr::Interval(interval) => {
             if let Some(new) = intervals::rewritten(interval) {
@@ -131,6 +131,10 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
         }
         _ => {}
     }
+}
+
+fn take(expr: &mut Expr) -> Expr {
+    std::mem::replace(expr, null())
 }
 
 /// True if a comparison with a call of `any` or `all` is a quantifier over a list: neither is a function of cells.

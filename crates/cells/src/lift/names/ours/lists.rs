@@ -6,6 +6,7 @@
 //! | `list_aggregate(l, 'sum')` | `list_sum(l)` |
 //! | `list_distinct(l)`, `list_intersect(l, m)` | the same without NULL: `array_compact(array_distinct(l))` |
 //! | `list_has_any(l, m)`, `list_has_all(l, m)` | the same without the NULLs of `m` |
+//! | `l @> m`, `m <@ l`, `l && m` | `list_has_all(l, m)`, the same, `list_has_any(l, m)` |
 //! | `list_sort(l)`, `list_sort(l, 'DESC')` | `array_sort(l, 'ASC', 'NULLS LAST')`, … |
 //! | `list_reverse_sort(l)` | `array_sort(l, 'DESC', 'NULLS LAST')` |
 //! | `array_push_front(l, x)` | `array_prepend(x, l)` |
@@ -18,7 +19,8 @@
 
 use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
-    CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator, Value,
+    BinaryOperator, CaseWhen, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments,
+    UnaryOperator, Value,
 };
 use tessera_frontend::ast::null;
 
@@ -161,6 +163,21 @@ pub(super) fn rewritten(function: &Function, name: &str) -> Option<Expr> {
             called("array_element", vec![call("map_extract", args), integer(1)])
         }
         _ => None,
+    }
+}
+
+/// Whether an operator is between lists.
+pub(super) fn is_operator(op: &BinaryOperator) -> bool {
+    use BinaryOperator::{ArrowAt, AtArrow, PGOverlap};
+    matches!(op, AtArrow | ArrowAt | PGOverlap)
+}
+
+/// What an operator between two lists becomes.
+pub(super) fn operated(op: &BinaryOperator, left: Expr, right: Expr) -> Expr {
+    match op {
+        BinaryOperator::PGOverlap => call("array_has_any", vec![left, without_null(right)]),
+        BinaryOperator::ArrowAt => call("array_has_all", vec![right, without_null(left)]),
+        _ => call("array_has_all", vec![left, without_null(right)]),
     }
 }
 

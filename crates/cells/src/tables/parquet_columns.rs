@@ -206,7 +206,8 @@ mod tests {
         known.keep(1, &columns(2));
         known.keep(1, &columns(2));
         assert_eq!(known.get(1).unwrap().schema.fields().len(), 2);
-        assert_eq!((known.lock().fields, known.get(2).is_none()), (3, true));
+        let fields = known.lock().fields;
+        assert_eq!((fields, known.get(2).is_none()), (3, true));
         known.keep(2, &columns(FIELDS_MAX - 4));
         assert!(known.get(1).is_some() && known.get(2).is_some());
         known.keep(3, &columns(1));

@@ -114,12 +114,6 @@ async fn what_a_condition_excludes_does_not_fail() {
             ),
             "1,2,3,4 3,5",
         ),
-        (
-            "SELECT t.id FROM t JOIN (VALUES (1, 'a'), (2, 'b')) u(k, n) ON t.id = u.k \
-             WHERE u.n = 'a' AND t.s::int > 5"
-                .into(),
-            "1",
-        ),
     ] {
         assert_eq!(rows(&sql).await.join(","), want, "{sql}");
     }

@@ -6,8 +6,9 @@
 //! groups                  0  1  2  0     with the keys (0, 0), (1, 0), (0, 1)
 //! ```
 //! Where many rows share few groups, their keys have few values. A value is found in a table that fits into the cache, and
-//! so are the pairs of two numbers; DataFusion hashes and compares all keys of each row. States, the order of groups, which
-//! is that of their first rows, and bits are those of DataFusion's partial aggregate.
+//! so are the pairs of two numbers; DataFusion hashes and compares all keys of each row. States and bits are those of
+//! DataFusion's partial aggregate. Groups have the order of their first rows; DataFusion's may differ where two groups have
+//! one hash, so workers find groups in this way, too.
 //!
 //! Groups of several sets of keys ([`sets`]) are found in this way however many they are: the keys of a row are looked up in
 //! the finest sets alone, where DataFusion does so in each set.
@@ -66,14 +67,14 @@ impl CodedExec {
     }
 }
 
-/// The plan, whose partial aggregates of several sets of keys find their groups by numbers.
+/// The plan, whose partial aggregates with keys find their groups by numbers.
 pub(in crate::rows) fn with_coded_sets(
     plan: Arc<dyn ExecutionPlan>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     plan.map_up(|node| {
         let partial = node.downcast_ref::<AggregateExec>().filter(|aggregate| {
             *aggregate.mode() == AggregateMode::Partial
-                && aggregate.group_expr().has_grouping_set()
+                && !aggregate.group_expr().is_true_no_grouping()
                 && aggregate.limit_options().is_none()
                 && *aggregate.input_order_mode() == InputOrderMode::Linear
         });

@@ -137,7 +137,8 @@ impl Sent {
             assert_eq!(of_here, of_there, "{of}: split {split}");
             rows += of_here.iter().map(RecordBatch::num_rows).sum::<usize>();
         }
-        assert!(rows > 0, "{of}");
+        // Groups that exist without rows are added where states are merged.
+        assert!(rows > 0 || of.contains("k < 0"), "{of}");
         // The build side has filled the filter of the scan.
         let empty = |shown: &str| shown.matches("DynamicFilter [ empty ]").count();
         let is_filled = empty(&text(&decoded.plan)) < empty(&self.text);

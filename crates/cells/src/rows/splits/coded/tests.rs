@@ -180,7 +180,6 @@ async fn groups_and_states_are_those_of_datafusion() {
         "i64, s, z",
         "d, v, z",
         "z, b, s, i8",
-        "u64, t32, v, n",
         "m, n",
         "n, m, s",
         "many, w",

@@ -233,7 +233,7 @@ impl Writer<'_> {
         let place = self.tokens[start].span;
         let word = Token::make_keyword;
         let stop = |s: &Self, at: usize| s.is(at, "USING") || s.is(at, "INTO") || s.ends_list(at);
-        let columns = on + 1..self.find(on + 1..end, stop).unwrap_or(end);
+        let mut columns = on + 1..self.find(on + 1..end, stop).unwrap_or(end);
         let mut rest = columns.end;
         self.write(&[word("SELECT"), Token::Mul, word("FROM")], place);
         self.part(start + 1..on, depth);
@@ -252,6 +252,11 @@ impl Writer<'_> {
                 rest = value.end;
             } else {
                 self.write(&["value", "FOR", "name"].map(word), place);
+                if self.is(rest, "INTO") && rest < end {
+                    // The parser points at the word.
+                    columns.end = end;
+                    rest = end;
+                }
             }
             self.write(&[word("IN"), Token::LParen], place);
             self.part(columns, depth);

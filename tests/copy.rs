@@ -214,7 +214,7 @@ fn texts_are_columns_of_tables_and_arrays() {
     assert!(counted.contains("15 12 Zürich"), "{counted}");
     let archive = place.shown("all.npz");
     let (told, hint) = refused(&place, &format!("COPY (SELECT * FROM '{file}') TO '{archive}'"));
-    assert!(told.starts_with("format: ") && told.contains("is texts"), "{told}");
+    assert!(told.starts_with("format: ") && told.contains("consists of texts"), "{told}");
     assert!(hint.contains("* EXCLUDE (network)"), "{hint}");
     assert!(!fs::exists(archive).unwrap());
     let rest = "* EXCLUDE (network, station_name, centre, crs)";

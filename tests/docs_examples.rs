@@ -253,7 +253,20 @@ fn statements_of_the_documents_run() {
 }
 
 /// Calls of docs/sql.md that say no more than their name, or that are about columns, with what is to be read instead.
-const CALLS: [(&str, &str); 21] = [
+const CALLS: [(&str, &str); 27] = [
+    (
+        "avg(v) OVER (ORDER BY i ROWS BETWEEN 2 PRECEDING AND 2 FOLLOWING EXCLUDE CURRENT ROW)",
+        "avg(v) OVER (ORDER BY i ROWS BETWEEN 2 PRECEDING AND 2 FOLLOWING EXCLUDE CURRENT ROW) \
+         FROM (VALUES (1, 2.0), (2, 3.0)) t(i, v)",
+    ),
+    ("s[1]", "s[1] FROM (VALUES ('text')) t(s)"),
+    ("s[2:4]", "s[2:4] FROM (VALUES ('text')) t(s)"),
+    ("s[-3:]", "s[-3:] FROM (VALUES ('text')) t(s)"),
+    ("m[k]", "m[k] FROM (SELECT map(['a'], [1]) AS m, 'a' AS k FROM range(1)) t"),
+    (
+        "date_part(['year', 'month'], t)",
+        "date_part(['year', 'month'], t) FROM (VALUES (date '2020-02-29')) v(t)",
+    ),
     ("avg(t2m)", ""),
     ("count(*)", ""),
     ("count(DISTINCT label)", ""),

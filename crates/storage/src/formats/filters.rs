@@ -66,6 +66,9 @@ pub(crate) fn give_back(cells: Cow<'_, [u8]>) {
     }
 }
 
+/// The bytes of a chunk in the order of their places in items, and the bytes of an item.
+pub(crate) type Shuffled<'a> = (Cow<'a, [u8]>, usize);
+
 impl Filters {
     /// Codecs of chunks of `bytes` bytes, with numbers of `swapped` bytes with the highest one first (0: none).
     pub(crate) fn new(list: Vec<Arc<dyn Filter>>, bytes: u64, swapped: usize) -> Filters {
@@ -145,7 +148,7 @@ impl Filters {
         &self,
         bytes: &'a [u8],
         skipped: u32,
-    ) -> Result<Option<(Cow<'a, [u8]>, usize)>, String> {
+    ) -> Result<Option<Shuffled<'a>>, String> {
         let applied: Vec<&Arc<dyn Filter>> = self.applied(skipped).collect();
         let Some((first, others)) = applied.split_first() else { return Ok(None) };
         let Some(item) = first.shuffled() else { return Ok(None) };

@@ -160,7 +160,8 @@ fn of_operator(e: &BinaryExpr, expr: &Expr, schema: &DFSchema) -> bool {
         Plus | Minus | Multiply => !is_safe_number(expr, schema) && !is_moved_time(e, schema),
         Divide | IntegerDivide | Modulo => {
             let is_float = |side: &Expr| side.get_type(schema).is_ok_and(|of| of.is_floating());
-            !(is_float(&e.left) && is_float(&e.right)) && !is_positive(&e.right)
+            let are_floats = is_float(&e.left) && is_float(&e.right);
+            !are_floats && !is_positive(&e.right)
         }
         RegexMatch | RegexIMatch | RegexNotMatch | RegexNotIMatch => !is_constant(&e.right),
         _ => true,

@@ -316,7 +316,7 @@ fn one_by_one(
 ) -> Result<(ArrayRef, Vec<bool>)> {
     let mut targets = Vec::with_capacity(keys.len());
     let mut beyond = vec![false; keys.len()];
-    for row in 0..keys.len() {
+    for (row, is_beyond) in beyond.iter_mut().enumerate() {
         if row % CHECKED == CHECKED - 1 {
             go_on()?;
         }
@@ -324,7 +324,7 @@ fn one_by_one(
         targets.push(match step(&key) {
             Ok(target) => target,
             Err(_) => {
-                beyond[row] = true;
+                *is_beyond = true;
                 key
             }
         });

@@ -345,7 +345,8 @@ async fn by_datafusion(
 ) -> Result<Vec<ArrayRef>> {
     let input = input_of(window)?;
     let first = input.schema().fields().len();
-    let rows = stream::iter(rows.to_vec().into_iter().map(Ok)).boxed();
+    let rows: Vec<Result<RecordBatch>> = rows.iter().cloned().map(Ok).collect();
+    let rows = stream::iter(rows).boxed();
     let rows = OnceExec::new(input.properties().clone(), rows);
     let results = replaced(window, vec![Arc::new(rows)])?.execute(0, context.clone())?;
     let mut results = stop.clone().around(results);

@@ -57,7 +57,7 @@ same("SELECT i, regexp_extract(s, '[0-9]+') AS a, '<' || regexp_extract(s, '([a-
 same("SELECT i, regexp_matches(s, '^a') AS a, regexp_matches(s, 'a', 'i') AS b FROM t ORDER BY i")
 f.error("SELECT regexp_extract(s, '(a') FROM t", ".*the pattern '\\(a' cannot be read")
 f.error("SELECT regexp_extract(s, 'a', -1) FROM t", ".*the group -1 is negative")
-f.error("SELECT regexp_extract(s, 'a', 'b') FROM t", "type_error: argument 3 of `regexp_extract` is an integer")
+f.error("SELECT regexp_extract(s, 'a', 'b') FROM t", "type_error: argument 3 of `regexp_extract` must be an integer")
 
 f.note("Aggregates.")
 same("SELECT mode(x) AS a, mode(s) AS b, mode(i) FILTER (WHERE i = 3) AS c, mode(x) FILTER (WHERE i > 9) AS d FROM t")

@@ -159,7 +159,7 @@ g.rows("SELECT k, sum(i) = INTERVAL '1 month 1 day' AS a, sum(i) = INTERVAL '-1 
 g.rows("SELECT id, timestamp '2020-02-29' + sum(i) OVER (PARTITION BY k ORDER BY id) AS t FROM ts ORDER BY id",
        [(1, np.datetime64("2020-03-01")), (2, np.datetime64("2020-03-30")), (3, np.datetime64("2020-02-29T03:00:00")), (4, np.datetime64("2020-02-28T02:00:00")), (5, np.datetime64("2020-02-28T05:00:00")), (6, None)])
 g.error("SELECT sum(t) AS t FROM ts", "type_error")
-g.error("SELECT quantile_cont(t, 1.5) AS t FROM ts", "takes a constant part from 0 to 1")
+g.error("SELECT quantile_cont(t, 1.5) AS t FROM ts", "takes a constant fraction from 0 to 1")
 
 g.note("Of labels of a dimension.")
 same("SELECT lat, avg(time) AS a, median(time) AS m FROM era5 GROUP BY lat ORDER BY lat", g)

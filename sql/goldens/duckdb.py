@@ -44,7 +44,6 @@ same(f"SELECT b, c, grouping(b) + grouping(c) AS g, count(*) AS n, avg(v) AS s F
 same(f"SELECT a, c, count(*) AS n FROM {MANY} GROUP BY GROUPING SETS ((a, c), (c, a), ()) HAVING a IS NULL OR a > 5 ORDER BY a, c, n")
 same(f"SELECT a, b, count(*) AS n, sum(v) AS s FROM {MANY} WHERE i < 0 GROUP BY CUBE (a, b)")
 same(f"SELECT a, count(*) AS n FROM {MANY} WHERE i < 0 GROUP BY GROUPING SETS ((a), (), ())")
-same(f"SELECT count(*) AS n, sum(c) AS s, max(m) AS m FROM (SELECT i // 3, b, c, count(*) AS c, max(i) AS m FROM {MANY} GROUP BY CUBE (i // 3, b, c)) x")
 same(f"SELECT g, sum(n) AS n, count(*) AS c FROM (SELECT grouping(a) * 2 + grouping(c) AS g, count(*) AS n FROM {MANY} GROUP BY ROLLUP (c, a)) x GROUP BY g ORDER BY g")
 
 f.note("Hashes, as hexadecimal digits.")

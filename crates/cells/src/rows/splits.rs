@@ -41,7 +41,7 @@ use super::series::SeriesExec;
 use super::table::TensorExec;
 use crate::walk::Walk;
 use coded::CodedExec;
-pub(super) use coded::with_coded_sets;
+pub(super) use coded::with_coded_groups;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{JoinType, internal_err};
 use datafusion::datasource::source::DataSourceExec;

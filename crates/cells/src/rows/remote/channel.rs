@@ -16,7 +16,7 @@ use super::message::{Answer, BatchReader, Request, broken};
 use super::task::TaskExec;
 use super::{Part, RowsFault, RowsPeers, RowsTask};
 use crate::rows::IsStopped;
-use crate::rows::splits::{JoinRules, with_coded_sets, with_grace_joins};
+use crate::rows::splits::{JoinRules, with_coded_groups, with_grace_joins};
 use crate::rows::stop::stoppable;
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -109,7 +109,7 @@ impl TaskChannel {
         }
         let (template, is_stopped) = (part.template.clone(), &self.0.is_stopped);
         let template = with_grace_joins(template, JoinRules::IN_PLACE_OF_WORKERS, is_stopped)?;
-        let template = stoppable(with_coded_sets(template)?, is_stopped)?;
+        let template = stoppable(with_coded_groups(template)?, is_stopped)?;
         templates.insert(part.number, template.clone());
         Ok(template)
     }

@@ -22,7 +22,7 @@ use super::message::{BatchWriter, Request};
 use super::stage::anywhere;
 use super::task::TaskExec;
 use crate::error::Error;
-use crate::rows::splits::{JoinRules, SPLIT_BYTES, with_coded_sets, with_grace_joins};
+use crate::rows::splits::{JoinRules, SPLIT_BYTES, with_coded_groups, with_grace_joins};
 use crate::rows::stop::stoppable;
 use crate::rows::{IsStopped, RowsRuntime};
 use answer::Answer;
@@ -312,7 +312,7 @@ impl RowsTasks {
         // After it was decoded: what checks for the end is not part of the plan.
         let template = decoded.plan.clone();
         let template = with_grace_joins(template, JoinRules::ON_WORKERS, &is_stopped)?;
-        let template = stoppable(with_coded_sets(template)?, &is_stopped)?;
+        let template = stoppable(with_coded_groups(template)?, &is_stopped)?;
         let config = state.config().clone();
         let context =
             Arc::new(self.runtime.task_context(state, config, None, batch_rows.max(1), None));

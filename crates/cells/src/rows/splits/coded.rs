@@ -16,7 +16,6 @@
 mod numbers;
 mod sets;
 
-use super::gather::memory_of;
 use super::groups::{evaluated, keys};
 use super::replaced;
 use crate::rows::single::{only_input, usual};
@@ -39,9 +38,6 @@ use numbers::Numbers;
 use sets::Sets;
 use std::fmt;
 use std::sync::Arc;
-
-/// The groups of a split may take this part of a statement's memory for rows.
-const TABLE_SHARE: usize = 8;
 
 /// A partial aggregate of few groups, or of several sets of keys.
 #[derive(Debug)]
@@ -68,7 +64,7 @@ impl CodedExec {
 }
 
 /// The plan, whose partial aggregates with keys find their groups by numbers.
-pub(in crate::rows) fn with_coded_sets(
+pub(in crate::rows) fn with_coded_groups(
     plan: Arc<dyn ExecutionPlan>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     plan.map_up(|node| {
@@ -169,8 +165,6 @@ struct Table {
     calls: Vec<Call>,
     /// The group of each row of a batch in one set.
     groups: Vec<usize>,
-    /// Upper bound on the bytes of the table. Other splits have tables, too, and what merges them needs memory.
-    most: usize,
     memory: MemoryReservation,
 }
 
@@ -192,7 +186,6 @@ impl Table {
             keys: Sets::new(types, by.groups(), id),
             calls: calls.collect::<Result<_>>()?,
             groups: Vec::new(),
-            most: memory_of(context) / TABLE_SHARE,
             memory: MemoryConsumer::new("groups").register(context.memory_pool()),
         })
     }
@@ -232,12 +225,11 @@ impl Table {
         Ok(())
     }
 
-    /// Charges what is held; false if it is more than a split may have, or the memory limit refuses it.
+    /// Charges what is held; false if the memory limit refuses it.
     fn fits(&mut self) -> bool {
         let states: usize = self.calls.iter().map(|call| call.states.size()).sum();
         let groups = self.groups.capacity() * size_of::<usize>();
-        let held = states + groups + self.keys.size();
-        held <= self.most && self.memory.try_resize(held).is_ok()
+        self.memory.try_resize(states + groups + self.keys.size()).is_ok()
     }
 
     /// The states of all groups. The table is empty then.

@@ -19,7 +19,7 @@ const NONE: u32 = u32::MAX;
 const WINDOW: u64 = 1 << 16;
 
 /// As many pairs of numbers are found in an array.
-const PAIRS: usize = 1 << 20;
+const PAIRS: usize = 1 << 18;
 
 /// Short texts that were seen, found by some bits of their hash.
 const RECENT: usize = 256;

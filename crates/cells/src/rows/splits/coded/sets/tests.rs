@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 //! The states of several sets of keys beside those of DataFusion's partial aggregate.
 
-use super::super::with_coded_sets;
+use super::super::with_coded_groups;
 use crate::rows::splits::name_of;
 use crate::walk::Walk;
 use datafusion::arrow::array::{
@@ -94,7 +94,7 @@ async fn states(plan: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> Re
 /// Sums of floats depend on the order of the rows of a group.
 async fn is_same(sql: &str, groups: impl Fn(usize) -> bool) {
     let (partial, context) = partial(sql, 1 << 30).await;
-    let coded = with_coded_sets(partial.clone()).unwrap();
+    let coded = with_coded_groups(partial.clone()).unwrap();
     assert!(coded.name() == "CodedExec" && name_of(&coded) == "AggregateExec", "{sql}");
     assert_eq!(partial.schema(), coded.schema(), "{sql}");
     let (expected, coded) = (states(&partial, &context).await, states(&coded, &context).await);
@@ -150,7 +150,7 @@ async fn little_memory_yields_groups_earlier() {
         let (much, context) = partial(&sql, 1 << 30).await;
         let much = states(&much, &context).await;
         let (little, context) = partial(&sql, 1 << 10).await;
-        let little = states(&with_coded_sets(little).unwrap(), &context).await;
+        let little = states(&with_coded_groups(little).unwrap(), &context).await;
         assert!(little.num_rows() > much.num_rows(), "{sql}: {} groups", little.num_rows());
         let rows = |states: &RecordBatch| -> i64 {
             let counts = states.column(states.num_columns() - 2);
@@ -171,6 +171,6 @@ async fn other_aggregates_remain() {
         "SELECT sum(v) FROM t",
     ] {
         let (partial, _) = partial(sql, 1 << 30).await;
-        assert_eq!(with_coded_sets(partial).unwrap().name(), "AggregateExec", "{sql}");
+        assert_eq!(with_coded_groups(partial).unwrap().name(), "AggregateExec", "{sql}");
     }
 }

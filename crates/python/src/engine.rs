@@ -10,7 +10,7 @@ use pyo3::types::PyDict;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tessera_engine::Handle;
@@ -25,6 +25,8 @@ use tessera_server::client::Remote;
 
 /// Interval between looks for signals while a statement runs.
 const TICK: Duration = Duration::from_millis(50);
+/// How long a thread looks for an answer before it sleeps.
+const AWAKE: Duration = Duration::from_micros(200);
 /// How long a cancelled statement may take to return.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long closing waits for tasks that a stopped statement left behind.
@@ -197,6 +199,15 @@ fn received<T: Send>(
 ) -> Result<T, RecvTimeoutError> {
     py.detach(|| {
         let channel = channel.lock().unwrap_or_else(PoisonError::into_inner);
+        // A thread that sleeps wakes up tens of microseconds late, which is a large part of a short statement.
+        let awake = Instant::now() + AWAKE;
+        while Instant::now() < awake {
+            match channel.try_recv() {
+                Ok(sent) => return Ok(sent),
+                Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+                Err(TryRecvError::Empty) => std::thread::yield_now(),
+            }
+        }
         channel.recv_timeout(timeout)
     })
 }

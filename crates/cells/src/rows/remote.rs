@@ -153,7 +153,7 @@ pub struct RowsStage {
     pub stage: u32,
     /// Its splits, each a task unless there are parts.
     pub splits: usize,
-    /// The parts of many groups, of sorted rows or of windows, each a task, which read the rows of the splits from all workers.
+    /// The parts of many groups, sorted rows or windows, each a task, which read the rows of the splits from all workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parts: Option<usize>,
     /// Bytes of the files that the splits read.
@@ -359,7 +359,7 @@ impl Spreading {
             Err(Stays(reason)) => {
                 tracing::debug!(splits, bytes, reason, "a part of the rows stays on the server");
                 let (stay, mut found) = (RowsStay { splits, bytes, reason }, self.lock());
-                // Groups of splits, and the rows of these, mostly stay for one reason, and so do windows, sorts and their input.
+                // Groups of splits and their rows mostly stay for one reason, and so do windows, their sorts and their input.
                 if found.stay.last() != Some(&stay) {
                     found.stay.push(stay);
                 }

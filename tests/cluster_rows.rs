@@ -21,7 +21,7 @@ const SPLITS: &str = "SET tessera.chunk_bytes_target = '64KiB';";
 const SMALL_SPLITS: &str = "SET tessera.chunk_bytes_target = '16KiB';";
 
 /// Statements over a table `T`. The first three have nothing but tasks of rows to run.
-const STATEMENTS: [&str; 11] = [
+const STATEMENTS: [&str; 13] = [
     "SELECT count(*) AS n, sum(v) AS s, avg(v * v) AS m FROM T WHERE k % 7 > 0",
     // Few groups.
     "SELECT g, count(*) AS n, sum(v) AS s, max(i) AS most FROM T GROUP BY g ORDER BY g",
@@ -39,12 +39,16 @@ const STATEMENTS: [&str; 11] = [
     // Sorts: workers sort the rows of each other. Keys of the second one are few.
     "SELECT i, v FROM T WHERE k < 30000 ORDER BY v DESC, i",
     "SELECT g, i FROM T WHERE k < 20000 ORDER BY g DESC",
-    // Windows of partitions that are sorted.
+    // Windows: workers compute whole partitions of the rows of each other.
     "SELECT i, k, sum(v) OVER (PARTITION BY k) AS s, count(v) OVER (PARTITION BY k) AS n FROM T WHERE k < 30000",
+    "SELECT i, row_number() OVER w AS n, lag(v) OVER w AS l, sum(v) OVER (PARTITION BY k % 101 ORDER BY i ROWS BETWEEN 3 PRECEDING AND 1 FOLLOWING) AS s FROM T WHERE k < 30000 WINDOW w AS (PARTITION BY k % 101 ORDER BY i)",
+    "SELECT i, sum(v * n) OVER (PARTITION BY g, k % 11 ORDER BY i) AS s FROM (SELECT g, i, k, v, rank() OVER (PARTITION BY g, k % 11 ORDER BY i) AS n FROM T WHERE k < 30000) AS q",
 ];
 
-/// The statements whose rows workers sort.
-const SORTED: std::ops::Range<usize> = 8..11;
+/// The statements of which workers compute the groups, the sorted rows and the windows of parts.
+const GROUPED: [usize; 2] = [3, 7];
+const SORTED: [usize; 2] = [8, 9];
+const WINDOWED: [usize; 3] = [10, 11, 12];
 
 /// Writes the files into a directory of the cluster, and returns the table over them.
 pub(crate) fn files(cluster: &Cluster) -> String {
@@ -202,24 +206,31 @@ fn explain_shows_what_goes_to_workers_and_what_it_did() {
     cluster.is_quiet("rows that are over");
 }
 
+/// The statement has the answer that it has without workers, which compute its parts; the texts describe these.
+fn has_parts(cluster: &Cluster, sql: &str, texts: &[&str]) {
+    is_same(cluster, sql);
+    let told = explained(cluster, "ANALYZE", "all", sql);
+    let stages = told["rows_on_workers"]["stages"].as_array().unwrap();
+    let stage = stages.iter().find(|stage| stage["parts"].is_u64());
+    let stage = stage.unwrap_or_else(|| panic!("{sql}: {told}"));
+    assert!(number(stage, "parts") >= 16 && number(stage, "splits") > FILES, "{told}");
+    for text in texts {
+        assert!(stage["text"].as_str().unwrap().contains(text), "{text}: {told}");
+    }
+    let ran = &told["measured"]["rows_on_workers"];
+    assert_eq!(number(ran, "tasks"), number(stage, "parts"), "{told}");
+    assert_eq!(number(ran, "done"), number(ran, "tasks"), "{told}");
+    assert_eq!((number(ran, "here"), number(ran, "lost")), (0, 0), "{told}");
+    let shown = text(cluster, sql);
+    assert!(shown.contains(" parts of "), "{sql}: {shown}");
+}
+
 #[test]
 fn workers_group_the_rows_of_each_other() {
     let cluster = Cluster::start(3);
     let all = statements(&files(&cluster));
-    for sql in [&all[3], &all[7]] {
-        is_same(&cluster, sql);
-        let told = explained(&cluster, "ANALYZE", "all", sql);
-        let stages = told["rows_on_workers"]["stages"].as_array().unwrap();
-        let stage = stages.iter().find(|stage| stage["parts"].is_u64());
-        let stage = stage.unwrap_or_else(|| panic!("{sql}: {told}"));
-        assert!(number(stage, "parts") >= 16 && number(stage, "splits") > FILES, "{told}");
-        assert!(stage["text"].as_str().unwrap().contains("PartsExec"), "{told}");
-        let ran = &told["measured"]["rows_on_workers"];
-        assert_eq!(number(ran, "tasks"), number(stage, "parts"), "{told}");
-        assert_eq!(number(ran, "done"), number(ran, "tasks"), "{told}");
-        assert_eq!((number(ran, "here"), number(ran, "lost")), (0, 0), "{told}");
-        let shown = text(&cluster, sql);
-        assert!(shown.contains(" parts of "), "{sql}: {shown}");
+    for sql in GROUPED {
+        has_parts(&cluster, &all[sql], &["PartsExec"]);
     }
     cluster.is_quiet("rows that are over");
 }
@@ -228,23 +239,13 @@ fn workers_group_the_rows_of_each_other() {
 fn workers_sort_the_rows_of_each_other() {
     let cluster = Cluster::start(3);
     let all = statements(&files(&cluster));
-    for sql in &all[SORTED] {
-        is_same(&cluster, sql);
-        let told = explained(&cluster, "ANALYZE", "all", sql);
-        let stages = told["rows_on_workers"]["stages"].as_array().unwrap();
-        let [stage] = stages.as_slice() else { panic!("{sql}: {told}") };
-        assert!(number(stage, "parts") >= 16 && number(stage, "splits") > FILES, "{told}");
-        assert!(stage["text"].as_str().unwrap().contains("sorted by"), "{told}");
-        let ran = &told["measured"]["rows_on_workers"];
-        assert_eq!(number(ran, "tasks"), number(stage, "parts"), "{told}");
-        assert_eq!(number(ran, "done"), number(ran, "tasks"), "{told}");
-        assert_eq!((number(ran, "here"), number(ran, "lost")), (0, 0), "{told}");
-        assert!(text(&cluster, sql).contains(" parts of "), "{sql}");
+    for sql in SORTED {
+        has_parts(&cluster, &all[sql], &["sorted by"]);
     }
     // An Arrow file has the batches of the sort, wherever it ran.
     let file = |name: &str| cluster.path(name);
     let copy = |name: &str| {
-        let (settings, query) = all[SORTED.start].split_once(';').unwrap();
+        let (settings, query) = all[SORTED[0]].split_once(';').unwrap();
         format!("{settings}; COPY ({}) TO '{}'", query.trim(), file(name).display())
     };
     assert_eq!(cluster.query(&copy("there.arrow")).status, 200);
@@ -254,31 +255,46 @@ fn workers_sort_the_rows_of_each_other() {
 }
 
 #[test]
+fn workers_compute_windows_of_the_rows_of_each_other() {
+    let cluster = Cluster::start(3);
+    let all = statements(&files(&cluster));
+    for sql in WINDOWED {
+        has_parts(&cluster, &all[sql], &["cut by the first", "WindowsExec"]);
+    }
+    cluster.is_quiet("rows that are over");
+}
+
+/// The statements have their answers while one of three workers dies: with its samples (the first answer of `rows.part`),
+/// with rows that it retains, or with those of a task (`rows.batch`).
+fn outlives(point: &str, of: &[usize]) {
+    let Some(cluster) = failing(2, 1, point) else { return };
+    let all = statements(&files(&cluster));
+    for &sql in of {
+        is_same(&cluster, &all[sql]);
+    }
+    assert!(cluster.events().contains(&"lost".to_owned()), "{:?}", cluster.events());
+    assert_eq!(cluster.alive().len(), 2, "{point}");
+    cluster.is_quiet("rows that are over");
+}
+
+#[test]
 fn a_worker_that_dies_while_rows_are_sorted_costs_time_only() {
-    // With its samples, with rows that it retains, and with those of a task.
     for point in ["rows.part=abort@1", "rows.part=abort@9", "rows.batch=abort@3"] {
-        let Some(cluster) = failing(2, 1, point) else { return };
-        let all = statements(&files(&cluster));
-        for sql in &all[SORTED] {
-            is_same(&cluster, sql);
-        }
-        assert!(cluster.events().contains(&"lost".to_owned()), "{:?}", cluster.events());
-        assert_eq!(cluster.alive().len(), 2, "{point}");
-        cluster.is_quiet("rows that are over");
+        outlives(point, &SORTED);
+    }
+}
+
+#[test]
+fn a_worker_that_dies_while_windows_are_computed_costs_time_only() {
+    for point in ["rows.part=abort@1", "rows.part=abort@9", "rows.batch=abort@3"] {
+        outlives(point, &WINDOWED);
     }
 }
 
 #[test]
 fn a_worker_that_dies_with_the_rows_that_it_keeps_costs_time_only() {
     for point in ["rows.part=abort@1", "rows.part=abort@9"] {
-        let Some(cluster) = failing(2, 1, point) else { return };
-        let all = statements(&files(&cluster));
-        for sql in [&all[3], &all[7]] {
-            is_same(&cluster, sql);
-        }
-        assert!(cluster.events().contains(&"lost".to_owned()), "{:?}", cluster.events());
-        assert_eq!(cluster.alive().len(), 2, "{point}");
-        cluster.is_quiet("rows that are over");
+        outlives(point, &GROUPED);
     }
 }
 

@@ -48,7 +48,7 @@ fn row_bytes(plan: &Arc<dyn ExecutionPlan>, usual: usize, most: u64) -> Result<u
             return Ok(TreeNodeRecursion::Jump);
         }
         if node.downcast_ref::<PartsExec>().is_some_and(|parts| parts.order().is_some()) {
-            // The sort above has the keys, as it has without workers.
+            // The sort or the windows above have the same constants.
             return Ok(TreeNodeRecursion::Continue);
         }
         let mut own = 0u64;

@@ -35,8 +35,9 @@
 //! from all workers ([`worker`]). Those pay with two workers or more, and whether or not the part leaves out rows: they do
 //! not pass the server. With one worker, the rows of each split come from there, and the server groups them.
 //!
-//! Sorts, and those below windows, have parts between bounds, and a task sorts a part with its rows from all workers, under
-//! the same conditions. The server reads the parts in order and computes the windows.
+//! Sorts and windows have parts between bounds, and a task sorts a part with its rows from all workers, under the same
+//! conditions. Where partitions are not divided, it computes the windows, too. The server reads the parts in order, and
+//! computes the windows that do not go.
 
 mod channel;
 mod codec;
@@ -55,8 +56,9 @@ pub use worker::{
 };
 
 use super::splits::{
-    Apart, FirstExec, KeysExec, RowsThreads, SPLIT_BYTES, apart, over_part, over_parts, over_rows,
-    over_sorted, part_below, parts_below, rows_below, sorted_below,
+    Apart, FirstExec, KeysExec, PartsExec, RowsThreads, SPLIT_BYTES, apart, over_part, over_parts,
+    over_rows, over_sorted, over_windows, part_below, parts_below, rows_below, sorted_below,
+    windows_below,
 };
 use super::{BoxError, IsStopped, RowsRuntime};
 use crate::walk::Walk;
@@ -151,7 +153,7 @@ pub struct RowsStage {
     pub stage: u32,
     /// Its splits, each a task unless there are parts.
     pub splits: usize,
-    /// The parts of many groups or of sorted rows, each a task, which read the rows of the splits from all workers.
+    /// The parts of many groups, sorted rows or windows, each a task, which read the rows of the splits from all workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parts: Option<usize>,
     /// Bytes of the files that the splits read.
@@ -217,7 +219,7 @@ struct Part {
     number: u32,
     /// The part, with a partition for each task.
     template: Arc<dyn ExecutionPlan>,
-    /// Its tasks: the splits, or the parts of groups or of sorted rows.
+    /// Its tasks: the splits, or the parts of groups, of sorted rows or of windows.
     tasks: usize,
     /// For the latter, the splits whose rows workers keep; otherwise 0.
     kept: usize,
@@ -276,9 +278,15 @@ impl Spreading {
         // From above: a part that goes takes those below it along.
         plan.map_down(|node| {
             if self.exchanges()
+                && let Some(parts) = windows_below(&node)?
+                && let Some(part) = self.exchanged(&parts, &filled, state)?
+            {
+                let remote = Arc::new(RemoteExec::new(part, false));
+                return over_windows(&node, remote).map(Transformed::yes);
+            }
+            if self.exchanges()
                 && let Some(parts) = sorted_below(&node)?
-                && let Some(part) =
-                    self.part(parts.clone(), parts.count_splits(), &filled, state)?
+                && let Some(part) = self.exchanged(&parts, &filled, state)?
             {
                 let remote = Arc::new(RemoteExec::new(part, false));
                 return over_sorted(&node, remote).map(Transformed::yes);
@@ -292,8 +300,7 @@ impl Spreading {
             }
             if self.exchanges()
                 && let Some(parts) = parts_below(&node.data)
-                && let Some(part) =
-                    self.part(parts.clone(), parts.count_splits(), &filled, state)?
+                && let Some(part) = self.exchanged(&parts, &filled, state)?
             {
                 let remote = Arc::new(RemoteExec::new(part, true));
                 node = Transformed::yes(over_parts(&node.data, remote)?);
@@ -313,6 +320,16 @@ impl Spreading {
     /// True if workers group and sort the rows of each other.
     fn exchanges(&self) -> bool {
         self.spread.all || self.spread.peers.workers() > 1
+    }
+
+    /// As [`Spreading::part`], of parts whose rows workers keep for each other.
+    fn exchanged(
+        &self,
+        parts: &Arc<PartsExec>,
+        filled: &BTreeSet<u64>,
+        state: &SessionState,
+    ) -> Result<Option<Arc<Part>>> {
+        self.part(parts.clone(), parts.count_splits(), filled, state)
     }
 
     /// True if the rows of splits are fewer than those of the files. The reason why others stay is not kept: their groups
@@ -342,7 +359,7 @@ impl Spreading {
             Err(Stays(reason)) => {
                 tracing::debug!(splits, bytes, reason, "a part of the rows stays on the server");
                 let (stay, mut found) = (RowsStay { splits, bytes, reason }, self.lock());
-                // Groups of splits, and the rows of these, mostly stay for one reason, and so do sorts and their input.
+                // Groups of splits and their rows mostly stay for one reason, and so do windows, their sorts and their input.
                 if found.stay.last() != Some(&stay) {
                     found.stay.push(stay);
                 }

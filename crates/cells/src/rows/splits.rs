@@ -214,6 +214,23 @@ pub(super) fn over_sorted(
     }
 }
 
+/// The parts of windows that do not divide their partitions, which may be computed elsewhere; `None` for other operators.
+pub(super) fn windows_below(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<PartsExec>>> {
+    let windows = node.downcast_ref::<WindowsExec>();
+    Ok(windows.map_or(Ok(None), WindowsExec::computed_parts)?.map(Arc::new))
+}
+
+/// The operator with its windows, each part of which is computed elsewhere.
+pub(super) fn over_windows(
+    node: &Arc<dyn ExecutionPlan>,
+    parts: Arc<dyn ExecutionPlan>,
+) -> Result<Arc<dyn ExecutionPlan>> {
+    match node.downcast_ref::<WindowsExec>() {
+        Some(windows) => Ok(Arc::new(windows.over_computed(parts))),
+        None => internal_err!("{} computes no windows", node.name()),
+    }
+}
+
 /// A join whose partitions shared what they found, with one partition over the rows of its second input.
 pub(super) struct Apart {
     pub(super) join: Arc<dyn ExecutionPlan>,

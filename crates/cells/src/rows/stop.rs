@@ -8,7 +8,7 @@
 //! pairs at a time, so the check is made there, and the thread's other tasks are moved to other threads.
 
 use super::measured::Counts;
-use super::splits::WindowsExec;
+use super::splits::{PartsExec, WindowsExec};
 use super::wrapped::wrapped;
 use crate::rows::single::{over, shown_by_name, usual};
 use crate::stack;
@@ -132,6 +132,11 @@ fn with_edges(
         if let Some(windows) = node.downcast_ref::<WindowsExec>() {
             let windows: Arc<dyn ExecutionPlan> = Arc::new(windows.stoppable(is_stopped));
             return Ok(Transformed::yes(windows));
+        }
+        if let Some(parts) =
+            node.downcast_ref::<PartsExec>().and_then(|parts| parts.stoppable(is_stopped))
+        {
+            return Ok(Transformed::yes(Arc::new(parts) as Arc<dyn ExecutionPlan>));
         }
         let Some(join) = node.downcast_ref::<NestedLoopJoinExec>() else {
             return Ok(Transformed::yes(node));

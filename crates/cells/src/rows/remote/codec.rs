@@ -7,6 +7,7 @@
 //! Invariant: a decoded part has the same batches as the part on the server, bit by bit.
 
 mod checks;
+mod parts;
 
 use self::checks::{Strict, difference, stays};
 use super::{functions, scans};
@@ -14,9 +15,7 @@ use crate::error::Error;
 use crate::rows::concat::ConcatExec;
 use crate::rows::per_value::{PerValueExpr, per_value};
 use crate::rows::runtime::RowsRuntime;
-use crate::rows::splits::{
-    FirstExec, GatherExec, Keys, KeysExec, PARTS, PartsExec, aggregate_over, gathered,
-};
+use crate::rows::splits::{FirstExec, GatherExec, Keys, KeysExec, PartsExec, gathered};
 use crate::tables::{Places, Registered};
 use datafusion::arrow::datatypes::Schema;
 use datafusion::common::internal_datafusion_err;
@@ -30,8 +29,6 @@ use datafusion::physical_expr::{LexOrdering, PhysicalExpr};
 use datafusion::physical_expr_common::physical_expr::proto_decode::PhysicalExprDecodeCtx;
 use datafusion::physical_expr_common::physical_expr::proto_encode::PhysicalExprEncodeCtx;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion_proto::bytes::{
     physical_plan_from_bytes_with_proto_converter, physical_plan_to_bytes_with_proto_converter,
@@ -272,9 +269,9 @@ enum Kind {
     #[prost(message, tag = "5")]
     Scan(Box<scans::Scan>),
     #[prost(message, tag = "6")]
-    Parts(Box<GroupParts>),
+    Parts(Box<parts::GroupParts>),
     #[prost(message, tag = "7")]
-    SortedParts(SortedParts),
+    SortedParts(Box<parts::SortedParts>),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -309,61 +306,7 @@ struct JoinKeys {
     rare_max: Option<u64>,
 }
 
-#[derive(Clone, PartialEq, Message)]
-struct GroupParts {
-    /// The aggregate over no rows: the splits are the input of the operator.
-    #[prost(message, optional, tag = "1")]
-    aggregate: Option<protobuf::PhysicalPlanNode>,
-    #[prost(uint64, tag = "2")]
-    parts: u64,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct SortedParts {
-    #[prost(message, repeated, tag = "1")]
-    order: Vec<protobuf::PhysicalSortExprNode>,
-    #[prost(uint64, tag = "2")]
-    whole: u64,
-    #[prost(uint64, tag = "3")]
-    parts: u64,
-}
-
-fn count(parts: u64) -> Result<usize> {
-    let parts = usize::try_from(parts).ok().filter(|parts| PARTS.contains(parts));
-    parts.ok_or_else(|| broken("parts"))
-}
-
 impl RowsCodec {
-    fn parts(
-        &self,
-        parts: &PartsExec,
-        converter: &dyn PhysicalProtoConverterExtension,
-    ) -> Result<Kind> {
-        let count = parts.parts() as u64;
-        if let Some((order, whole)) = parts.order() {
-            let order = serialize_physical_sort_exprs(order.iter().cloned(), self, converter)?;
-            return Ok(Kind::SortedParts(SortedParts { order, whole: whole as u64, parts: count }));
-        }
-        let aggregate =
-            parts.aggregate().ok_or_else(|| self.refuse("parts without groups".into()))?;
-        let none = Arc::new(EmptyExec::new(aggregate.input().schema()));
-        let aggregate: Arc<dyn ExecutionPlan> = Arc::new(aggregate_over(aggregate, none)?);
-        let aggregate = Some(converter.execution_plan_to_proto(&aggregate, self)?);
-        Ok(Kind::Parts(Box::new(GroupParts { aggregate, parts: count })))
-    }
-
-    fn sorted_parts_of(
-        &self,
-        sent: &SortedParts,
-        input: Arc<dyn ExecutionPlan>,
-        session: &TaskContext,
-        converter: &dyn PhysicalProtoConverterExtension,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let order = self.order_of(&sent.order, &input, session, converter)?;
-        let whole = usize::try_from(sent.whole).map_err(|_| broken("parts"))?;
-        Ok(Arc::new(PartsExec::sorted(input, order, whole, count(sent.parts)?)?))
-    }
-
     fn order_of(
         &self,
         sent: &[protobuf::PhysicalSortExprNode],
@@ -374,21 +317,6 @@ impl RowsCodec {
         let context = PhysicalPlanDecodeContext::new(session, self);
         let order = parse_physical_sort_exprs(sent, &context, &input.schema(), converter)?;
         LexOrdering::new(order).ok_or_else(|| broken("an order"))
-    }
-
-    fn parts_of(
-        &self,
-        sent: &GroupParts,
-        input: Arc<dyn ExecutionPlan>,
-        session: &TaskContext,
-        converter: &dyn PhysicalProtoConverterExtension,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let context = PhysicalPlanDecodeContext::new(session, self);
-        let aggregate = sent.aggregate.as_ref().ok_or_else(|| broken("groups"))?;
-        let aggregate = converter.proto_to_execution_plan(aggregate, &context)?;
-        let aggregate =
-            aggregate.downcast_ref::<AggregateExec>().ok_or_else(|| broken("groups"))?;
-        Ok(Arc::new(PartsExec::new(aggregate_over(aggregate, input)?, count(sent.parts)?)))
     }
 
     fn first(
@@ -573,8 +501,14 @@ impl PhysicalExtensionCodec for RowsCodec {
         functions::aggregate_of(name, bytes, &self.session)
     }
 
-    fn try_encode_udwf(&self, function: &WindowUDF, _: &mut Vec<u8>) -> Result<()> {
-        Err(self.refuse(format!("the window function `{}`", function.name())))
+    fn try_encode_udwf(&self, function: &WindowUDF, bytes: &mut Vec<u8>) -> Result<()> {
+        let sent = functions::window(function, &self.session);
+        bytes.extend(sent.map_err(|reason| self.refuse(reason))?);
+        Ok(())
+    }
+
+    fn try_decode_udwf(&self, name: &str, bytes: &[u8]) -> Result<Arc<WindowUDF>> {
+        functions::window_of(name, bytes, &self.session)
     }
 
     fn try_encode_higher_order_function(

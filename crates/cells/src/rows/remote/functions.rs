@@ -9,7 +9,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::internal_datafusion_err;
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
-use datafusion::logical_expr::{AggregateUDF, ScalarUDF, Volatility};
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF, Volatility, WindowUDF};
 use datafusion_proto::protobuf::ArrowType;
 use prost::Message;
 use std::sync::Arc;
@@ -118,9 +118,7 @@ pub(super) fn aggregate(
 ) -> std::result::Result<Vec<u8>, String> {
     let name = function.name();
     match session.aggregate_functions().get(name) {
-        Some(known) if **known == *function => {
-            Ok(Sent { function: Some(Function::Named(name.into())) }.encode_to_vec())
-        }
+        Some(known) if **known == *function => Ok(named(name)),
         _ => Err(format!("the aggregate `{name}` is not one of the session's")),
     }
 }
@@ -131,11 +129,38 @@ pub(super) fn aggregate_of(
     bytes: &[u8],
     session: &TaskContext,
 ) -> Result<Arc<AggregateUDF>> {
+    let known = name_of(name, bytes)?;
+    let found = session.aggregate_functions().get(&known).cloned();
+    found.ok_or_else(|| unknown(&known))
+}
+
+/// A window function that is no aggregate as bytes; the reason if it is not sent.
+pub(super) fn window(
+    function: &WindowUDF,
+    session: &TaskContext,
+) -> std::result::Result<Vec<u8>, String> {
+    let name = function.name();
+    match session.window_functions().get(name) {
+        Some(known) if **known == *function => Ok(named(name)),
+        _ => Err(format!("the window function `{name}` is not one of the session's")),
+    }
+}
+
+/// The window function of these bytes.
+pub(super) fn window_of(name: &str, bytes: &[u8], session: &TaskContext) -> Result<Arc<WindowUDF>> {
+    let known = name_of(name, bytes)?;
+    let found = session.window_functions().get(&known).cloned();
+    found.ok_or_else(|| unknown(&known))
+}
+
+fn named(name: &str) -> Vec<u8> {
+    Sent { function: Some(Function::Named(name.into())) }.encode_to_vec()
+}
+
+/// The name of a function that the session registers.
+fn name_of(name: &str, bytes: &[u8]) -> Result<String> {
     match sent(name, bytes)? {
-        Function::Named(known) => {
-            let found = session.aggregate_functions().get(&known).cloned();
-            found.ok_or_else(|| unknown(&known))
-        }
+        Function::Named(known) => Ok(known),
         _ => Err(broken(name)),
     }
 }

@@ -7,8 +7,8 @@
 //!        ◀── Done, once the task was joined; its error or its panic otherwise
 //! ```
 //! A stage has one template and one memory pool for all of its tasks: a build side of a join is computed once, and a
-//! stage is to the memory of this process what a statement is. Tasks that group or sort a part read rows that workers
-//! keep for each other ([`parts`]). Dropping an answer aborts its task. A long poll ends by the flag of the stage, which is
+//! stage is to the memory of this process what a statement is. Tasks of parts read rows that workers keep
+//! for each other ([`parts`]). Dropping an answer aborts its task. A long poll ends by the flag of the stage, which is
 //! set when the stage is forgotten, or when the last of its tasks is dropped before its end; the next task of that stage
 //! decodes its plan anew.
 

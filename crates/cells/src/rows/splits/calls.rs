@@ -119,6 +119,11 @@ impl Calls {
         self.others.as_ref()
     }
 
+    /// True if some are aggregates of whole partitions, of which DataFusion's operator may compute other bits.
+    pub(super) fn has_whole(&self) -> bool {
+        self.calls.iter().flatten().any(|call| matches!(call.kind, Kind::Whole(_)))
+    }
+
     /// The number of calls.
     pub(super) fn count(&self) -> usize {
         self.calls.len()
@@ -185,10 +190,23 @@ pub(super) fn start_of_last(
     Ok((0, 0))
 }
 
+/// The aggregate of a call; `None` for other functions.
+pub(super) fn aggregate_of(call: &Arc<dyn WindowExpr>) -> Option<&AggregateFunctionExpr> {
+    let call = call.as_any();
+    let plain = call.downcast_ref::<PlainAggregateWindowExpr>();
+    let sliding = call.downcast_ref::<SlidingAggregateWindowExpr>();
+    let aggregate = plain.map(PlainAggregateWindowExpr::get_aggregate_expr);
+    aggregate.or_else(|| sliding.map(|call| call.get_aggregate_expr()))
+}
+
+/// True for aggregates with a FILTER, which only their debug text shows.
+pub(super) fn has_filter(call: &Arc<dyn WindowExpr>) -> bool {
+    aggregate_of(call).is_some() && !format!("{call:?}").ends_with("filter: None }")
+}
+
 /// How a call is computed here, or `None`.
 fn kind(expr: &Arc<dyn WindowExpr>, input: &Schema) -> Result<Option<Kind>> {
-    let any = expr.as_any();
-    if let Some(standard) = any.downcast_ref::<StandardWindowExpr>() {
+    if let Some(standard) = expr.as_any().downcast_ref::<StandardWindowExpr>() {
         let function = standard.get_standard_func_expr().as_any().downcast_ref::<WindowUDFExpr>();
         return Ok(match function.map(|function| function.fun().name()) {
             Some("row_number") => Some(Kind::RowNumber),
@@ -197,13 +215,8 @@ fn kind(expr: &Arc<dyn WindowExpr>, input: &Schema) -> Result<Option<Kind>> {
             _ => None,
         });
     }
-    let plain = any.downcast_ref::<PlainAggregateWindowExpr>();
-    let sliding = any.downcast_ref::<SlidingAggregateWindowExpr>();
-    let aggregate = plain.map(PlainAggregateWindowExpr::get_aggregate_expr);
-    let aggregate = aggregate.or_else(|| sliding.map(|call| call.get_aggregate_expr()));
-    let Some(aggregate) = aggregate else { return Ok(None) };
-    // DataFusion does not tell whether there is a FILTER in another way.
-    if aggregate.is_distinct() || !format!("{expr:?}").ends_with("filter: None }") {
+    let Some(aggregate) = aggregate_of(expr) else { return Ok(None) };
+    if aggregate.is_distinct() || has_filter(expr) {
         return Ok(None);
     }
     let frame = expr.get_window_frame();

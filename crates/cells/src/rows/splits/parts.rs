@@ -1,4 +1,4 @@
-//! Groups of the parts of the keys, and sorted rows of the parts of their order.
+//! Groups of the parts of the keys; sorted rows of the parts of their order, and windows over these.
 //!
 //! ```text
 //! server   GroupsExec                      many groups
@@ -8,7 +8,8 @@
 //! ```
 //! A part has its rows in the order of the splits, whoever distributes them and wherever it is grouped. A part of many
 //! bytes is scattered once more, so that its groups need little memory; this follows from the data. Sorts and windows have
-//! parts between bounds, which the rows of all splits decide ([`sorted`]).
+//! parts between bounds, which the rows of all splits decide ([`sorted`]). Those of windows have whole partitions, so the
+//! calls are computed part by part.
 
 mod sorted;
 mod waiting;
@@ -19,6 +20,8 @@ use super::groups::{keys, over};
 use super::once::OnceExec;
 use super::replaced;
 use super::scatter::{Lists, Scatter, Scattered, scattered};
+use super::windows::WindowsExec;
+use crate::rows::IsStopped;
 use crate::rows::single::{only_input, properties, usual};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::hash_utils::RandomState;
@@ -172,7 +175,8 @@ impl ArrivingPart {
 enum Work {
     /// Their groups. The aggregate has the splits as its input.
     Groups(Box<AggregateExec>),
-    Sort(SortOfSplits),
+    /// The sorted rows, with the results of windows if there are some.
+    Sort(SortOfSplits, Option<Box<WindowsExec>>),
 }
 
 /// A partition for each part of the keys of groups, or for each part of the order of sorted rows.
@@ -219,14 +223,50 @@ impl PartsExec {
         if whole > 0 && !sort.keys()?.can_cut(whole) {
             return internal_err!("sorted rows cannot be cut where {whole} keys change");
         }
-        Ok(PartsExec { work: Work::Sort(sort), parts, here: Arc::default(), properties })
+        Ok(PartsExec { work: Work::Sort(sort, None), parts, here: Arc::default(), properties })
+    }
+
+    /// Sorted parts with the results of windows, whose partitions they do not divide.
+    ///
+    /// # Errors
+    /// Parts that are not sorted.
+    pub(in crate::rows) fn with_windows(self, windows: WindowsExec) -> Result<Self> {
+        let Work::Sort(sort, _) = self.work else { return internal_err!("windows over groups") };
+        let properties = of_parts(windows.properties().equivalence_properties(), self.parts);
+        let work = Work::Sort(sort, Some(Box::new(windows)));
+        Ok(PartsExec { work, parts: self.parts, here: self.here, properties })
+    }
+
+    /// The same parts with windows that end soon after `is_stopped` returns true; `None` without windows.
+    pub(in crate::rows) fn stoppable(&self, is_stopped: &IsStopped) -> Option<Self> {
+        let Work::Sort(sort, Some(windows)) = &self.work else { return None };
+        let work = Work::Sort(sort.clone(), Some(Box::new(windows.stoppable(is_stopped))));
+        let (here, properties) = (self.here.clone(), self.properties.clone());
+        Some(PartsExec { work, parts: self.parts, here, properties })
     }
 
     /// The aggregate over splits, if parts are grouped.
     pub(in crate::rows) fn aggregate(&self) -> Option<&AggregateExec> {
         match &self.work {
             Work::Groups(aggregate) => Some(aggregate),
-            Work::Sort(_) => None,
+            Work::Sort(..) => None,
+        }
+    }
+
+    /// The windows over sorted parts.
+    pub(in crate::rows) fn windows(&self) -> Option<&WindowsExec> {
+        match &self.work {
+            Work::Groups(_) => None,
+            Work::Sort(_, windows) => windows.as_deref(),
+        }
+    }
+
+    /// True if neither has windows, or both have the same.
+    pub(in crate::rows) fn has_windows_of(&self, other: &Self) -> bool {
+        match (self.windows(), other.windows()) {
+            (Some(own), Some(others)) => own.is_same(others),
+            (None, None) => true,
+            _ => false,
         }
     }
 
@@ -234,7 +274,7 @@ impl PartsExec {
     pub(in crate::rows) fn order(&self) -> Option<(&LexOrdering, usize)> {
         match &self.work {
             Work::Groups(_) => None,
-            Work::Sort(sort) => Some((&sort.order, sort.whole)),
+            Work::Sort(sort, _) => Some((&sort.order, sort.whole)),
         }
     }
 
@@ -245,7 +285,7 @@ impl PartsExec {
     fn input(&self) -> &Arc<dyn ExecutionPlan> {
         match &self.work {
             Work::Groups(aggregate) => aggregate.input(),
-            Work::Sort(sort) => &sort.input,
+            Work::Sort(sort, _) => &sort.input,
         }
     }
 
@@ -278,7 +318,7 @@ impl PartsExec {
         self.check(&splits)?;
         match &self.work {
             Work::Groups(_) => internal_err!("parts of groups have no bounds"),
-            Work::Sort(sort) => sort.sampled(splits, context).await,
+            Work::Sort(sort, _) => sort.sampled(splits, context).await,
         }
     }
 
@@ -286,7 +326,7 @@ impl PartsExec {
     pub(in crate::rows) fn bounds(&self, samples: Vec<Sample>) -> Result<PartBounds> {
         match &self.work {
             Work::Groups(_) => internal_err!("parts of groups have no bounds"),
-            Work::Sort(sort) => Ok(sort.bounds(samples, self.parts)),
+            Work::Sort(sort, _) => Ok(sort.bounds(samples, self.parts)),
         }
     }
 
@@ -305,11 +345,11 @@ impl PartsExec {
         self.check(&splits)?;
         let aggregate = match (&self.work, bounds) {
             (Work::Groups(aggregate), _) => aggregate,
-            (Work::Sort(sort), Some(bounds)) => {
+            (Work::Sort(sort, _), Some(bounds)) => {
                 let bounds = (bounds, self.parts);
                 return sort.scattered(splits, bounds, sampled, context).await.map(Arc::new);
             }
-            (Work::Sort(_), None) => return internal_err!("the bounds of parts are not known"),
+            (Work::Sort(..), None) => return internal_err!("the bounds of parts are not known"),
         };
         let input = aggregate.input().clone();
         let scatter = Scatter::by_keys(keys(aggregate), self.parts, STATE);
@@ -349,23 +389,29 @@ impl PartsExec {
     fn sorted_rows(
         &self,
         sort: SortOfSplits,
+        windows: Option<Box<WindowsExec>>,
         part: usize,
         context: Arc<TaskContext>,
-    ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        if let Some(arriving) = context.session_config().get_extension::<ArrivingPart>() {
-            let rows = OnceExec::new(properties(sort.input.schema()), arriving.take()?);
-            let begun = async move { sort.part(Arc::new(rows), arriving.before, &context).await };
-            return Ok(stream::once(begun).try_flatten().boxed());
-        }
+    ) -> BoxStream<'static, Result<RecordBatch>> {
+        let arriving = context.session_config().get_extension::<ArrivingPart>();
         let (here, parts) = (self.here.clone(), self.parts);
         let begun = async move {
-            let of = here.get_or_try_init(|| sort.all(parts, &context)).await?.clone();
-            let batch_rows = context.session_config().batch_size();
-            let schema = sort.input.schema();
-            let rows = OnceExec::new(properties(schema), of.apart(part, batch_rows)?);
-            sort.part(Arc::new(rows), of.before(part), &context).await
+            let (rows, before) = match &arriving {
+                Some(arriving) => (arriving.take()?, arriving.before),
+                None => {
+                    let of = here.get_or_try_init(|| sort.all(parts, &context)).await?;
+                    let batch_rows = context.session_config().batch_size();
+                    (of.apart(part, batch_rows)?, of.before(part))
+                }
+            };
+            let rows = OnceExec::new(properties(sort.input.schema()), rows);
+            let rows = sort.part(Arc::new(rows), before, &context).await?;
+            Ok::<_, DataFusionError>(match windows {
+                Some(windows) => windows.of_part(rows, (before, arriving.is_none()), &context),
+                None => rows,
+            })
         };
-        Ok(stream::once(begun).try_flatten().boxed())
+        stream::once(begun).try_flatten().boxed()
     }
 }
 
@@ -374,9 +420,14 @@ impl DisplayAs for PartsExec {
         write!(f, "PartsExec: {} parts, ", self.parts)?;
         match &self.work {
             Work::Groups(aggregate) => aggregate.fmt_as(format, f),
-            Work::Sort(SortOfSplits { order, whole: 0, .. }) => write!(f, "sorted by [{order}]"),
-            Work::Sort(SortOfSplits { order, whole, .. }) => {
-                write!(f, "sorted by [{order}], cut by the first {whole}")
+            Work::Sort(SortOfSplits { order, whole, .. }, windows) => {
+                write!(f, "sorted by [{order}]")?;
+                if *whole > 0 {
+                    write!(f, ", cut by the first {whole}")?;
+                }
+                let Some(windows) = windows else { return Ok(()) };
+                f.write_str(", ")?;
+                windows.fmt_as(format, f)
             }
         }
     }
@@ -395,8 +446,15 @@ impl ExecutionPlan for PartsExec {
     ) -> Result<TreeNodeRecursion> {
         match &self.work {
             Work::Groups(aggregate) => aggregate.apply_expressions(visit),
-            Work::Sort(sort) => {
-                apply_expression_roots(sort.order.iter().map(|key| &key.expr), visit)
+            Work::Sort(sort, windows) => {
+                let keys = sort.order.iter().map(|key| &key.expr);
+                let visited = apply_expression_roots(keys, visit)?;
+                match windows {
+                    Some(windows) if visited != TreeNodeRecursion::Stop => {
+                        windows.apply_expressions(visit)
+                    }
+                    _ => Ok(visited),
+                }
             }
         }
     }
@@ -410,8 +468,12 @@ impl ExecutionPlan for PartsExec {
             Work::Groups(aggregate) => {
                 PartsExec::new(aggregate_over(aggregate, input)?, self.parts)
             }
-            Work::Sort(SortOfSplits { order, whole, .. }) => {
-                PartsExec::sorted(input, order.clone(), *whole, self.parts)?
+            Work::Sort(SortOfSplits { order, whole, .. }, windows) => {
+                let sorted = PartsExec::sorted(input.clone(), order.clone(), *whole, self.parts)?;
+                match windows {
+                    Some(windows) => sorted.with_windows(windows.over_input(input)?)?,
+                    None => sorted,
+                }
             }
         }))
     }
@@ -426,7 +488,9 @@ impl ExecutionPlan for PartsExec {
         }
         let rows = match &self.work {
             Work::Groups(aggregate) => self.groups(aggregate, partition, context)?,
-            Work::Sort(sort) => self.sorted_rows(sort.clone(), partition, context)?,
+            Work::Sort(sort, windows) => {
+                self.sorted_rows(sort.clone(), windows.clone(), partition, context)
+            }
         };
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }

@@ -116,6 +116,11 @@ impl SortSplitsExec {
         Self::with(parts, self.order.clone(), self.limit, true)
     }
 
+    /// All of its keys.
+    pub(super) fn order(&self) -> &LexOrdering {
+        &self.order
+    }
+
     /// True if it yields all rows.
     pub(super) fn is_whole(&self) -> bool {
         self.limit.is_none()

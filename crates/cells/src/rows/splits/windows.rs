@@ -7,9 +7,10 @@
 //! Where the partitions begin follows from the first keys of the sort, so the parts of the sort's result are cut there
 //! and computed on all threads. [`calls`](super::calls) are computed for many rows at a time; other functions are left
 //! to DataFusion's operator, part by part. Operators above each other that need one order of rows are one [chain].
-//! Workers may sort the parts: they end where partitions end, too.
+//! Workers may sort the parts, which end where partitions end, too, and compute the calls of each part ([`sent`]).
 
 pub(super) mod chain;
+mod sent;
 
 use super::even::evenly;
 use super::gather::{SPLIT_BYTES, Unit, bounds, memory_of, partitions_of};
@@ -51,6 +52,8 @@ pub(in crate::rows) struct WindowsExec {
     keys: usize,
     /// `None` if DataFusion's operators compute all calls.
     steps: Option<Arc<Steps>>,
+    /// The parts of its rows with the results of the calls, if these are computed elsewhere.
+    elsewhere: Option<Arc<dyn ExecutionPlan>>,
     properties: Arc<PlanProperties>,
     stop: Stop,
 }
@@ -64,12 +67,62 @@ impl WindowsExec {
             return Ok(None);
         }
         let properties = chain.top().properties().clone();
-        Ok(Some(WindowsExec { chain, keys, steps, properties, stop: Stop::default() }))
+        let (elsewhere, stop) = (None, Stop::default());
+        Ok(Some(WindowsExec { chain, keys, steps, elsewhere, properties, stop }))
     }
 
     /// The parts of its sort, which may be computed elsewhere; `None` if they are already, or if there are no splits.
     pub(super) fn parts(&self) -> Result<Option<PartsExec>> {
-        self.chain.sort().map_or(Ok(None), |sort| sort.parts(self.keys))
+        match self.chain.sort() {
+            Some(sort) if self.elsewhere.is_none() => sort.parts(self.keys),
+            _ => Ok(None),
+        }
+    }
+
+    /// The same parts with the results of the calls; `None` also if parts do not end where partitions end.
+    pub(super) fn computed_parts(&self) -> Result<Option<PartsExec>> {
+        if self.keys == 0 {
+            return Ok(None);
+        }
+        self.parts()?.map(|parts| parts.with_windows(self.clone())).transpose()
+    }
+
+    /// The same rows from such parts, which are computed elsewhere.
+    pub(super) fn over_computed(&self, parts: Arc<dyn ExecutionPlan>) -> Self {
+        WindowsExec { elsewhere: Some(parts), ..self.clone() }
+    }
+
+    /// The same windows above the sort of another input with the same columns.
+    pub(super) fn over_input(&self, input: Arc<dyn ExecutionPlan>) -> Result<Self> {
+        let source = match self.chain.sort() {
+            Some(_) => replaced(self.chain.source()?, vec![input])?,
+            None => input,
+        };
+        Ok(WindowsExec { chain: self.chain.over(source)?, ..self.clone() })
+    }
+
+    /// The sorted rows of a part, which has whole partitions, with the results of the calls. In the result they are behind
+    /// `before` others. Unless `may_stream`, a partition that does not fit into memory is an error where DataFusion's
+    /// operators would compute other bits.
+    pub(super) fn of_part(
+        &self,
+        rows: BoxStream<'static, Result<RecordBatch>>,
+        (before, may_stream): (usize, bool),
+        context: &Arc<TaskContext>,
+    ) -> BoxStream<'static, Result<RecordBatch>> {
+        let batch_rows = context.session_config().batch_size().max(1);
+        let rows = self.each(may_stream, context).windowed(rows, usize::MAX);
+        evenly(rows, before, batch_rows)
+    }
+
+    fn each(&self, may_stream: bool, context: &Arc<TaskContext>) -> Arc<Each> {
+        Arc::new(Each {
+            chain: self.chain.clone(),
+            steps: self.steps.clone(),
+            may_stream,
+            context: context.clone(),
+            stop: self.stop.clone(),
+        })
     }
 
     /// The same windows over the parts of the sort, each of which is sorted elsewhere.
@@ -114,11 +167,12 @@ impl ExecutionPlan for WindowsExec {
         Ok(TreeNodeRecursion::Continue)
     }
 
-    /// The input of the sort, or another source.
+    /// The input of the sort, or another source; or what is computed elsewhere.
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        match (self.chain.sort(), self.chain.source()) {
-            (Some(sort), _) => sort.children(),
-            (None, source) => source.into_iter().collect(),
+        match (&self.elsewhere, self.chain.sort()) {
+            (Some(parts), _) => vec![parts],
+            (None, Some(sort)) => sort.children(),
+            (None, None) => self.chain.source().into_iter().collect(),
         }
     }
 
@@ -126,12 +180,9 @@ impl ExecutionPlan for WindowsExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let source = match self.chain.sort() {
-            Some(_) => replaced(self.chain.source()?, children)?,
-            None => only_input(self.name(), children)?,
-        };
-        let chain = self.chain.over(source)?;
-        Ok(Arc::new(WindowsExec { chain, ..Self::clone(&self) }))
+        let input = only_input(self.name(), children)?;
+        let is_elsewhere = self.elsewhere.is_some();
+        Ok(Arc::new(if is_elsewhere { self.over_computed(input) } else { self.over_input(input)? }))
     }
 
     fn execute(
@@ -140,6 +191,12 @@ impl ExecutionPlan for WindowsExec {
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
         single::check(self.name(), partition)?;
+        let batch_rows = context.session_config().batch_size().max(1);
+        if let Some(parts) = &self.elsewhere {
+            let rows = Sorted::Elsewhere(parts.clone()).rows(batch_rows, &context);
+            let rows = evenly(rows, 0, batch_rows);
+            return Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)));
+        }
         let sorted = match self.chain.sort() {
             Some(sort) => Either::Left(sort.sorted(self.keys, context.clone())?),
             None => {
@@ -148,14 +205,8 @@ impl ExecutionPlan for WindowsExec {
                 Either::Right(future::ready(rows))
             }
         };
-        let each = Arc::new(Each {
-            chain: self.chain.clone(),
-            steps: self.steps.clone(),
-            context: context.clone(),
-            stop: self.stop.clone(),
-        });
+        let each = self.each(true, &context);
         let has_parts = self.keys > 0;
-        let batch_rows = context.session_config().batch_size().max(1);
         let rows = async move {
             let rows = match sorted.await? {
                 Sorted::Parts(parts) if has_parts => {
@@ -195,6 +246,8 @@ fn large(context: &TaskContext) -> Unit {
 struct Each {
     chain: Chain,
     steps: Option<Arc<Steps>>,
+    /// True if DataFusion's operators compute partitions that do not fit into memory, whatever their bits.
+    may_stream: bool,
     context: Arc<TaskContext>,
     stop: Stop,
 }
@@ -243,6 +296,11 @@ impl Each {
                     Next::Rows(rows) => {
                         let rows = stream::iter(rows.into_iter().map(Ok::<_, DataFusionError>));
                         Ok(Some((rows.boxed(), Some(state))))
+                    }
+                    Next::TooMany if !each.may_stream && state.steps.has_whole() => {
+                        let what =
+                            "a partition of a window does not fit into the memory of a worker";
+                        Err(DataFusionError::ResourcesExhausted(what.into()))
                     }
                     Next::TooMany => {
                         // A partition that does not fit into memory.

@@ -126,6 +126,11 @@ fn of_nodes(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>) -> Option<St
     {
         return of("the filter");
     }
+    if let (Some(a), Some(b)) = (a.downcast_ref::<PartsExec>(), b.downcast_ref::<PartsExec>())
+        && !a.has_windows_of(b)
+    {
+        return of("the windows");
+    }
     let (of_a, of_b) = (a.children(), b.children());
     if of_a.len() != of_b.len() {
         return of("the inputs");

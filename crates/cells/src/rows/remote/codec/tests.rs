@@ -7,7 +7,9 @@ use crate::rows::per_value;
 use crate::rows::physical::physical;
 use crate::rows::runtime::RowsState;
 use crate::rows::splits::tests::{PER_VALUE, QUERIES, file};
-use crate::rows::splits::{SplitSize, part_below, parts_below, rows_below, sorted_below};
+use crate::rows::splits::{
+    SplitSize, part_below, parts_below, rows_below, sorted_below, windows_below,
+};
 use crate::tables::{OpenedTable, TableFormat};
 use crate::walk::Walk;
 use datafusion::arrow::array::{ArrayRef, DictionaryArray, Int64Array, StringArray};
@@ -80,6 +82,7 @@ impl Process {
             parts.extend(rows_below(node));
             parts.extend(parts_below(node).map(|parts| -> Arc<dyn ExecutionPlan> { parts }));
             parts.extend(sorted_below(node)?.map(|parts| -> Arc<dyn ExecutionPlan> { parts }));
+            parts.extend(windows_below(node)?.map(|parts| -> Arc<dyn ExecutionPlan> { parts }));
             Ok(TreeNodeRecursion::Continue)
         })
         .unwrap();
@@ -162,7 +165,7 @@ async fn parts_have_the_same_text_rows_and_bits_in_another_process() {
     let (_directory, path) = file();
     let (here, there) = (Process::new(), Process::new());
     let table = here.table(TableFormat::Parquet, &path).await;
-    let (mut sent, mut with_keys) = (0, 0);
+    let (mut sent, mut with_keys, mut with_windows) = (0, 0, 0);
     for sql in QUERIES {
         let parts = here.parts(&table, sql).await;
         // A join that runs fills filters, which may be those of other parts.
@@ -174,12 +177,17 @@ async fn parts_have_the_same_text_rows_and_bits_in_another_process() {
                     part.is_same(&here, &there, sql).await;
                     sent += 1;
                     with_keys += usize::from(part.text.contains("KeysExec"));
+                    with_windows += usize::from(part.text.contains("WindowsExec"));
                 }
-                Err(reason) => assert!(KEPT.contains(&reason.as_str()), "{sql}: {reason}"),
+                Err(reason) => {
+                    let is_filter = reason.starts_with("the FILTER of the window function");
+                    assert!(is_filter || KEPT.contains(&reason.as_str()), "{sql}: {reason}");
+                }
             }
         }
     }
     assert!(sent >= 24 && with_keys > 0, "{sent} parts, {with_keys} with keys");
+    assert!(with_windows >= 6, "{with_windows} parts with windows");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -438,6 +446,26 @@ async fn what_is_not_known_stays_with_its_reason() {
     assert_eq!(reason, "its files are in a store of no table");
     // Bytes of something else are an error.
     assert!(decode(&[1, 2, 3], &here.state(), &here.runtime, &here.stores).is_err());
+}
+
+/// What DataFusion's encoding leaves out of windows keeps them on the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn windows_stay_where_something_of_them_is_not_encoded() {
+    let (_directory, path) = file();
+    let here = Process::new();
+    let table = here.table(TableFormat::Parquet, &path).await;
+    for (call, expected) in [
+        ("sum(v) FILTER (WHERE g > 3) OVER w", "the FILTER of the window function"),
+        ("lag(v) IGNORE NULLS OVER w", "its encoding would lose something: the windows"),
+    ] {
+        let sql = format!("SELECT id, {call} FROM t WINDOW w AS (PARTITION BY k ORDER BY id)");
+        let parts = here.parts(&table, &sql).await;
+        let windows: Vec<_> =
+            parts.iter().filter(|part| text(part).contains("WindowsExec")).collect();
+        let [windows] = windows.as_slice() else { panic!("{sql}: {} parts", windows.len()) };
+        let reason = here.encode(windows).unwrap_err();
+        assert!(reason.starts_with(expected), "{sql}: {reason}");
+    }
 }
 
 /// A file that changes after its part was sent, of which a split was read before.

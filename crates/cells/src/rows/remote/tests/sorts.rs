@@ -1,4 +1,4 @@
-//! Sorts on workers, and windows above them.
+//! Sorts and windows on workers.
 
 use super::*;
 use crate::rows::splits::tests::{SORTED, are_even};
@@ -59,9 +59,9 @@ async fn parts_of_sorts_come_from_workers_in_the_batches_of_the_server() {
     assert!(uneven <= 1, "{uneven} statements");
 }
 
-/// Windows are computed for whole partitions, so their parts end where these do.
+/// Windows are computed for whole partitions, so their parts end where these do. Others are computed on the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn parts_below_windows_end_with_partitions() {
+async fn parts_of_windows_end_with_partitions() {
     let (_directory, file) = file();
     let world = World::new();
     let server = world.runtime(1 << 30);
@@ -75,7 +75,59 @@ async fn parts_below_windows_end_with_partitions() {
         assert!(parts(&found) >= 16);
         let text = &found.stages[0].text;
         assert_eq!(text.contains("cut by the first 1"), is_cut, "{sql}: {text}");
+        assert_eq!(text.contains("WindowsExec"), is_cut, "{sql}: {text}");
     }
+}
+
+/// Numbers and ranks of rows, earlier rows, frames, several orders of one partition, and windows of the results of others.
+/// The columns of the second one are renamed, and those of the last one are computed in between.
+const WINDOWS: [&str; 4] = [
+    "SELECT id, row_number() OVER w, rank() OVER w, lag(v, 2) OVER w, sum(v) OVER w, max(s) OVER (PARTITION BY k ORDER BY v, id ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING) FROM t WINDOW w AS (PARTITION BY k ORDER BY v, id)",
+    "SELECT j, avg(w) OVER (PARTITION BY h ORDER BY j RANGE BETWEEN 900 PRECEDING AND CURRENT ROW), stddev(w) OVER (PARTITION BY h) FROM (SELECT s AS h, id AS j, v AS w FROM t WHERE g > 2) q",
+    "SELECT id, sum(v) OVER (PARTITION BY g ORDER BY id DESC), count(*) OVER (PARTITION BY g, s) FROM t",
+    "SELECT id, sum(v / r) OVER (PARTITION BY s ORDER BY v, id ROWS 5 PRECEDING) FROM (SELECT s, id, v, rank() OVER (PARTITION BY s ORDER BY v, id) AS r FROM t) q",
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn workers_compute_the_windows_of_parts() {
+    let (_directory, file) = file();
+    let world = World::new();
+    let server = world.runtime(1 << 30);
+    for sql in WINDOWS {
+        let alone = batches(&server, sql, &file, None).await.0;
+        for (way, workers) in
+            [(Way::Nothing, 2), (Way::Late, 3), (Way::Lost(0), 3), (Way::Lost(1), 2)]
+        {
+            let peers = Loopback::new(&world.workers(workers, 1 << 30), way);
+            let (spread, found) = batches(&server, sql, &file, all(peers)).await;
+            assert!(spread == alone, "{sql}: {way:?} on {workers}");
+            assert!(found.to_string().contains("WindowsExec"), "{sql}: {found}");
+            assert!(found.stay.is_empty(), "{sql}: {found}");
+        }
+        for after in [0, 1, 3] {
+            let workers = world.neighbours(3, 1 << 30, Way::Cut(after));
+            let peers = Loopback::new(&workers, Way::Nothing);
+            let (spread, _) = batches(&server, sql, &file, all(peers)).await;
+            assert!(spread == alone, "{sql}: rows are lost after {after} messages");
+        }
+    }
+}
+
+/// Workers sort what they cannot compute windows of, and the reason is that of the windows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn windows_that_stay_are_computed_over_sorted_parts() {
+    let (_directory, file) = file();
+    let world = World::new();
+    let server = world.runtime(1 << 30);
+    let workers = world.workers(2, 1 << 30);
+    let sql = "SELECT id, sum(v) FILTER (WHERE g > 3) OVER (PARTITION BY k ORDER BY id) FROM t";
+    let alone = batches(&server, sql, &file, None).await.0;
+    let peers = Loopback::new(&workers, Way::Nothing);
+    let (spread, found) = batches(&server, sql, &file, all(peers)).await;
+    assert!(spread == alone);
+    assert!(parts(&found) >= 16 && !found.stages[0].text.contains("WindowsExec"), "{found}");
+    let [stay] = found.stay.as_slice() else { panic!("{found:?}") };
+    assert!(stay.reason.starts_with("the FILTER of the window function"), "{stay:?}");
 }
 
 /// The server sorts parts whose rows another worker keeps and does not give, or of which it gives no samples.

@@ -276,6 +276,11 @@ impl Steps {
         Ok(steps.iter().any(has_own).then_some(Steps { steps, partition }))
     }
 
+    /// True if DataFusion's operators may compute other bits.
+    pub(super) fn has_whole(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Calls(calls) if calls.has_whole()))
+    }
+
     /// The memory that some rows of so many bytes need, with all results.
     pub(super) fn memory(&self, rows: usize, bytes: usize) -> usize {
         let (mut copies, mut results) = (1, 0);

@@ -47,7 +47,7 @@ async fn workers(told: &[&str]) {
         all.push(fake.join(scheduler, &credentials, VERSION).await.unwrap());
     }
     for (_server, beats) in all {
-        // It ends with the server.
+        // The task of heartbeats ends with the server.
         beats.await.unwrap();
     }
 }

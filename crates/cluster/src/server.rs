@@ -233,8 +233,8 @@ impl Cluster {
         self.posts.prune(&self.registry);
     }
 
-    /// Refuses workers for a reason, also those that have joined, so that they join another server; without a reason
-    /// workers are accepted.
+    /// Refuses workers for a reason, so that they join another server; workers that have already joined are refused
+    /// too. Without a reason workers are accepted.
     pub fn refuse(&self, reason: Option<String>) {
         *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = reason;
     }
@@ -295,8 +295,8 @@ impl ServerCalls {
         self.registry.join(hello, &self.version, now).map_err(refused)
     }
 
-    /// Relays a chunk of a worker to another one that cannot reach it; if the worker has left, from the one that took the
-    /// chunk over. It is streamed: the server never holds a whole chunk.
+    /// Relays a chunk of a worker to another worker that cannot reach it. If the first worker has left, the chunk comes
+    /// from the worker that took it over. The chunk is streamed: the server never holds all of it.
     async fn relay(&self, at: String, ticket: ChunkTicket) -> Result<Object, Fault> {
         let at = match self.registry.is_address(&at) {
             true => at,

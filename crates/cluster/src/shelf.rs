@@ -1,4 +1,4 @@
-//! The shelf: chunks of one plan that a worker retains for others, and those that it fetches from them.
+//! The shelf: chunks of one plan that a worker retains for others, and chunks that it fetches from others.
 
 use crate::net::Fault;
 use crate::reach::{Reach, Way};

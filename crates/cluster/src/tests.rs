@@ -538,7 +538,7 @@ async fn a_chunk_is_freed_when_its_last_reader_ran() {
         let chunks: u64 = outputs.map(|s| s.grid.count() * s.outputs.len() as u64).sum();
         let held = |loads: &[Load]| loads.iter().map(|l| l.chunks).sum::<u64>() == chunks;
         loads(&bench, &format!("{name}, {chunks} chunks"), held).await;
-        // What was freed is computed again if it is needed after all.
+        // A freed chunk that is needed after all would be computed again.
         assert_eq!(drive.totals().again, 0, "{name}");
     }
 }

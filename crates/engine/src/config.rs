@@ -100,7 +100,7 @@ pub struct Config {
     pub max_request_bytes: usize,
     /// Do cell blocks of a new session stay dense?
     pub lift: Density,
-    /// Which chunks of a new session's statements are stored for a run after a failure.
+    /// Selects the chunks of a new session's statements that are stored for a run after a failure.
     pub durability: Durability,
     /// Disk space for these chunks in bytes; 0 stores none.
     pub durable_limit_bytes: u64,

@@ -13,7 +13,7 @@ use std::fmt;
 pub trait Report: StdError + Send + Sync + 'static {
     /// A short, stable, machine-readable name.
     fn code(&self) -> &str;
-    /// Who has to act.
+    /// The party that has to act.
     fn class(&self) -> Class;
     /// How to fix it, if known.
     fn hint(&self) -> Option<String> {
@@ -161,7 +161,7 @@ pub enum Error {
     /// An unknown or forgotten statement.
     #[error("unknown statement `{id}`")]
     UnknownStatement { id: String },
-    /// An unknown session, or one that ended.
+    /// The session is unknown or has ended.
     #[error("unknown session `{id}`")]
     UnknownSession { id: String },
     /// A result that was requested before the statement finished.
@@ -281,7 +281,7 @@ impl Error {
         )
     }
 
-    /// Who has to act.
+    /// The party that has to act.
     pub fn class(&self) -> Class {
         match self {
             Error::Stage(s) => s.0.class(),

@@ -80,7 +80,7 @@ enum Kind {
     },
     /// A store that the caller has opened: the engine reads it by itself.
     Stored(Arc<str>),
-    /// What a session of a server keeps.
+    /// A temp tensor or temp table of a server's session.
     Kept(Arc<Temp>),
 }
 
@@ -111,7 +111,8 @@ impl FromIterator<(String, Local)> for Locals {
 }
 
 impl Locals {
-    /// A relation by its name without quotes: the exact name, else the only one that matches without case.
+    /// Finds a relation by its name without quotes. An exact match wins; otherwise the name must match exactly one
+    /// relation without regard to case.
     pub(crate) fn get(&self, name: &str) -> Option<&Local> {
         pick(name, self.names()).and_then(|name| self.0.get(&name))
     }
@@ -222,12 +223,12 @@ impl Local {
         Ok(Local::new(Kind::Table { table, batches: Arc::new(batches) }))
     }
 
-    /// A dataset in files, by its URL: the variable of the caller stands for it.
+    /// A dataset in files, by its URL: the engine reads the files instead of the caller's variable.
     pub fn stored(url: &str) -> Self {
         Local::new(Kind::Stored(url.into()))
     }
 
-    /// What a session of a server keeps, for statements of other sessions.
+    /// Makes the temp tensor or temp table of a session available to statements of other sessions.
     pub(crate) fn kept(temp: Arc<Temp>) -> Self {
         Local::new(Kind::Kept(temp))
     }
@@ -293,7 +294,7 @@ impl LocalArray {
         let count = self.check(dataset)?;
         let size = self.dtype.size();
         let is_aligned = self.data.as_ptr().align_offset(size) == 0;
-        // That of an `.npy` file, so that an array has the bits of its file.
+        // The grid of an `.npy` file, so that an array has the bits of its file.
         let grid = slabs(&self.shape, size as u64, false);
         let (kind, origin) = match self.is_row_major() && is_aligned {
             true => ("temp", Origin::Resident(self.resident(&grid)?)),

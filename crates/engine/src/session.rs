@@ -475,7 +475,7 @@ impl Session {
     /// Recreates the temp tensors that a recovered script reads, in a session of its own.
     ///
     /// # Errors
-    /// It reads uploads, which ended with their server.
+    /// The script reads uploads, which ended with their server.
     async fn restore(&self, recipe: &Recipe, statement: &Handle) -> Result<(), Error> {
         if recipe.reads_uploads() {
             return Err(Error::stage(Failure::UploadsGone));

@@ -86,7 +86,8 @@ impl Field {
         Field::new(dtype, data.freeze())
     }
 
-    /// Creates a field that takes ownership of a vector; `dtype` is that of `T` or another one that it holds.
+    /// Creates a field that takes ownership of a vector. `dtype` is the dtype of `T`, or another dtype whose cells `T`
+    /// holds.
     pub fn from_vec<T: Element>(dtype: DType, values: Vec<T>) -> Result<Self, Error> {
         if !T::holds(dtype) {
             return Err(Error::Broken { what: format!("{} is not {dtype}", T::DTYPE) });

@@ -89,7 +89,7 @@ struct Counters {
 }
 
 impl Did {
-    /// What was done since `before`.
+    /// The work since `before`.
     pub fn since(&self, before: &Did) -> Did {
         Did {
             written: self.written.saturating_sub(before.written),

@@ -96,7 +96,7 @@ impl Pool {
         self.try_take(len).unwrap_or_else(|e| e.raise())
     }
 
-    /// As [`Pool::take`], for callers that are not operands.
+    /// Like [`Pool::take`], for callers that are not operands.
     ///
     /// # Errors
     /// [`NoMemory`] if the system refuses memory.
@@ -306,7 +306,7 @@ impl PooledBuf {
     /// The bytes as whole values, writable.
     ///
     /// # Panics
-    /// As [`PooledBuf::typed`].
+    /// Those of [`PooledBuf::typed`].
     pub fn typed_mut<T: Plain>(&mut self) -> &mut [T] {
         let cells: NonNull<T> = self.owner.ptr().cast();
         assert!(cells.is_aligned(), "a buffer is not aligned for its values");

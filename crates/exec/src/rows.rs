@@ -42,7 +42,7 @@ pub struct RowsPart {
     pub before: u64,
 }
 
-/// What a task has done so far.
+/// The progress of a task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct RowsRuns {
     /// Rows computed.

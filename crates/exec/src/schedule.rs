@@ -212,7 +212,8 @@ impl TaskContext<'_> {
         places.iter().any(|(o, _)| *o == output)
     }
 
-    /// As [`TaskContext::buffer`], for the cells of an output: in their place in the result, if the sink has one.
+    /// Like [`TaskContext::buffer`], for the cells of an output. If the sink has a place for them in the result, the
+    /// buffer is that place.
     pub fn cells(&self, output: u32, bytes: usize) -> PooledBuf {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         match places.iter().position(|(o, place)| *o == output && place.len() == bytes) {

@@ -303,7 +303,7 @@ mod tests {
         Room::new(quota.clone(), Pool::new(quota, limit), Store::open(dir, spill))
     }
 
-    /// Gives a sink `chunks` of `len` numbers from 0 on and selects those that 3 does not divide.
+    /// Sends `chunks` chunks of `len` consecutive numbers to a sink, and selects the numbers that 3 does not divide.
     fn fill(sink: &Select, room: &Room, chunks: u64, len: u64) {
         for k in (0..chunks).rev() {
             let numbers: Vec<i64> = ((k * len) as i64..((k + 1) * len) as i64).collect();

@@ -187,7 +187,7 @@ fn long_lines_are_sorted_in_runs() {
         let q = b.quantile(x, axis, q).unwrap();
         plan(b, &[s, q])
     };
-    // As many stages for a line of ten chunks as for one of a million, and operands that need little more.
+    // A line of ten chunks has as many stages as one of a million, and its operands need little less memory.
     let few = sorted(&[10 << 20], &[1 << 20], 0, None, Config::default());
     let many = sorted(&[1 << 40], &[1 << 20], 0, None, Config::default());
     assert_eq!(few.plan().stages.len(), 5, "{}", explain::plan(&few));

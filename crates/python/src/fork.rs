@@ -71,7 +71,7 @@ impl Drop for Threads {
     }
 }
 
-/// Where threads wait until it opens.
+/// The place where threads wait until it opens.
 #[derive(Default)]
 struct Gate {
     state: Mutex<GateState>,
@@ -150,7 +150,7 @@ pub(crate) fn hold(py: Python<'_>, engines: Vec<Bound<'_, Engine>>) -> Held {
     let process = std::process::id();
     let idle: Option<Vec<_>> = engines.iter().map(|engine| engine.get().idle()).collect();
     let idle: Option<Vec<_>> = idle.map(|all| all.into_iter().flatten().collect());
-    // One that is being opened or closed, or that runs a statement, has threads that cannot wait.
+    // An engine that is being opened or closed, or that runs a statement, has threads that cannot wait.
     let idle = idle.filter(|all| all.len() == RUNTIMES.load(Ordering::SeqCst));
     let Some(idle) = idle else { return Held { gates: Vec::new(), is_whole: false, process } };
     py.detach(|| {

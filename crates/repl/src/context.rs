@@ -20,11 +20,11 @@ pub struct Context {
     pub start: usize,
     /// The replaced text, up to the cursor.
     pub word: String,
-    /// What may stand at the word's place.
+    /// The candidates for the word.
     pub what: What,
 }
 
-/// What may stand at the cursor.
+/// The candidates at the cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// Nothing to complete: inside a comment, a number, a text of unknown meaning.

@@ -45,7 +45,7 @@ impl Published {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         fs::set_permissions(directory, Permissions::from_mode(0o700))?;
         let path = directory.join(name(address.ip(), address.port()));
-        // It appears atomically: a client reads it as soon as it has its name.
+        // The file appears atomically: a client reads it as soon as it has its name.
         let made = directory.join(format!(".{}.part", uuid::Uuid::new_v4().simple()));
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&made)?;
         let written = writeln!(file, "{}", token.reveal()).and_then(|()| fs::rename(&made, &path));

@@ -339,7 +339,7 @@ mod tests {
         for cut in 0..good.len() {
             assert!(seal.open(&good[..cut]).is_err(), "{cut}");
         }
-        // Another chunk is valid in itself, but not the one that was written here.
+        // Another chunk is valid in itself, but has not this seal.
         assert!(seal.open(&chunk(b"more cells")).is_err());
     }
 }

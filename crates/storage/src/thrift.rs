@@ -15,7 +15,7 @@ pub struct Compact<'a> {
     depth: usize,
 }
 
-/// What was parsed; the error says what is wrong.
+/// A parsed value, or the reason why the bytes are invalid.
 pub type Parsed<T> = Result<T, &'static str>;
 
 const CUT: &str = "it is cut off";
@@ -64,7 +64,7 @@ impl<'a> Compact<'a> {
     /// Walks a structure. `visit` receives each integer in it, with the ids of the fields that lead to it.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// The reason why the bytes are invalid.
     pub fn structure(&mut self, visit: &mut dyn FnMut(&[i16], i64)) -> Parsed<()> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {

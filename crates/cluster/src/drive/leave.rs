@@ -1,11 +1,11 @@
-//! Workers that leave hand over their chunks, so that nothing that they made is made again.
+//! Workers that leave hand over their chunks, so that no chunk is recomputed.
 //!
 //! ```text
 //!   a worker drains ─▶ its chunks that are still needed and that no other party has
 //!                        └─▶ orders for the others, who load them ─▶ it forgets the plan ─▶ it leaves
 //! ```
-//! An order that began before may still expect the chunks where they were. It gets them from the server, which knows
-//! where they are now and relays them.
+//! An order that began earlier may still expect a chunk at its old place. It gets the chunk from the server, which
+//! knows the new place and relays the chunk.
 
 use super::holders::is_permanent;
 use super::round::Stop;

@@ -39,7 +39,7 @@ pub(super) struct Output {
     other: Arc<Other>,
 }
 
-/// What workers wrote.
+/// The chunks that workers wrote.
 struct WrittenParts {
     /// The operands of results whose chunks are written.
     written: Has,

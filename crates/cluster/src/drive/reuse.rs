@@ -1,4 +1,4 @@
-//! Chunks of a plan that workers retain from earlier plans, and those that they need no longer retain.
+//! Chunks of a plan that workers retain from earlier plans, and chunks that they need no longer retain.
 
 use super::{Drive, RoundState};
 use crate::net::Fault;
@@ -171,7 +171,7 @@ impl Drive {
                 for (has, (s, loads)) in has.iter_mut().zip(rest.loads.iter().enumerate()) {
                     let mut unread = has.clone();
                     unread.remove_all(loads);
-                    // Chunks that a worker made on the way are not among those that are available.
+                    // Chunks that a worker computed on the way do not count as available.
                     unread.remove_all(&rest.runs[s]);
                     if !unread.is_empty() {
                         has.remove_all(&unread);

@@ -26,7 +26,7 @@ impl Unreached {
     }
 }
 
-/// What to do about a certificate with other names.
+/// The way to mend a certificate with other names.
 const MEND: &str = "call the party by a name of its certificate (a worker is called by its `--advertise`, the server by \
     the `--scheduler` of the workers), or give it a certificate with that name (subjectAltName); a `*` stands for one \
     label, and at least two labels follow it";

@@ -155,7 +155,7 @@ fn each_is_told_once_to_start_again() {
     changes.mark_unchanged();
     assert!(registry.is_here(one), "it is not told yet");
     assert_eq!(registry.beat(&beat(one, 10), now), Advice::Restart);
-    // It ends, so it gets no more orders, and it is not lost.
+    // The worker ends: it gets no more orders, and it does not count as lost.
     assert_eq!(state(&registry, one), WorkerState::Left);
     assert!(changes.has_changed().unwrap() && alive(&registry).is_empty());
     assert_eq!(registry.beat(&beat(one, 10), now), Advice::Join);
@@ -190,7 +190,7 @@ fn who_does_not_answer_is_ended_by_its_supervisor() {
     assert_eq!(registry.expire(at(8)), [two]);
     assert_eq!((watch(200, 8), watch(200, 9)), (Advice::Restart, Advice::Go));
     assert_eq!(watch(300, 9), Advice::Go);
-    // One that gets the request and does not end.
+    // A worker that gets the request and does not end.
     let four = registry.join(&watched(4, 400), &version(), at(20)).unwrap().worker;
     assert_eq!((watch(400, 20), registry.restart(at(20))), (Advice::Go, 1));
     assert_eq!(registry.beat(&beat(four, 10), at(21)), Advice::Restart);
@@ -315,7 +315,7 @@ fn many_at_a_time_have_numbers_of_their_own() {
     assert_eq!(registry.alive().len(), 400);
 }
 
-/// Possible events; a worker is identified by its index among those that ever joined.
+/// Possible events. A worker is identified by its index among all workers that ever joined.
 #[derive(Debug, Clone)]
 enum Happens {
     Join { port: u16, incarnation: u64 },

@@ -26,7 +26,7 @@ const PARKED: Duration = Duration::from_secs(300);
 /// Objects that an earlier run may have read for its chunks to be used again.
 const VERSIONS_MAX: usize = 1 << 17;
 
-/// What a plan has in common with others.
+/// The part of a plan that decides which chunks it shares with others.
 pub(super) struct Sharing {
     pub(super) statement: Option<(String, usize)>,
     lasting: Bitmap,

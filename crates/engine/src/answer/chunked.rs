@@ -117,7 +117,7 @@ impl Chunked {
         let shape = self.grid.shape();
         let is_whole = |a: &usize| region.start[*a] == 0 && region.end[*a] == shape[*a];
         let inner = (0..shape.len()).rev().take_while(is_whole).count();
-        // A run of cells goes along one axis more than those that the box spans.
+        // A run of consecutive cells covers the axes that the box spans, and one more.
         let outer = shape.len().saturating_sub(inner + 1);
         let rows = Region { start: region.start[..outer].into(), end: region.end[..outer].into() };
         if rows.cells() == 1 {

@@ -39,7 +39,7 @@ pub struct Head<'a> {
     pub attrs: &'a Attrs,
     /// True for a coordinate of other results that is not the labels of a dimension.
     pub is_coordinate: bool,
-    /// What the results have in common, as a dataset.
+    /// The attributes and labels that all results share.
     pub dataset: &'a Arc<DatasetLabels>,
 }
 

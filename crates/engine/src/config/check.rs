@@ -260,7 +260,7 @@ fn schedulers(at: &Written) -> Result<Vec<String>, Error> {
     }
 }
 
-/// The URL that a server gives to clients of others.
+/// The URL of this server that other servers return to their clients.
 fn public_url(at: &Written) -> Result<Option<String>, Error> {
     let text = at.string("public-url")?;
     let text = text.trim().trim_end_matches('/');

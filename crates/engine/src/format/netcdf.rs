@@ -1,8 +1,8 @@
 //! NetCDF's classic format: a header, then the cells of each variable, contiguous and big-endian.
 //!
-//! 1. [`File::new`] names dimensions and variables as Zarr's writer does, and looks once at cells whose form depends on
-//!    their values: what stands for masked cells, in which unit times are whole.
-//! 2. The header has the offset of each variable, so that all is written in order, window by window.
+//! 1. [`File::new`] names dimensions and variables as Zarr's writer does. It reads cells in advance only if their
+//! values decide their form: the fill value of masked cells, the unit in which times are whole.
+//! 2. The header has the offset of each variable, so that the file is written sequentially, window by window.
 //!
 //! The version is CDF-2, which every reader knows, unless a variable has a type or a size that only CDF-5 has.
 //!
@@ -62,7 +62,7 @@ struct Variable<'a> {
     cells: Source<'a>,
 }
 
-/// Where cells come from.
+/// The source of a variable's cells.
 enum Source<'a> {
     /// In memory, as they are in the file.
     Labels(Vec<u8>),
@@ -74,7 +74,7 @@ enum Source<'a> {
 /// Texts, each of which has as many bytes in the file as the longest one.
 struct PaddedTexts {
     texts: Texts,
-    /// The text that stands for missing ones.
+    /// The text that marks missing texts.
     missing: Option<String>,
     width: usize,
 }

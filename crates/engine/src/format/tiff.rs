@@ -51,7 +51,7 @@ struct Band<'a> {
     position: Option<u64>,
 }
 
-/// What is written.
+/// The image that is written.
 struct Raster<'a> {
     bands: Vec<Band<'a>>,
     height: u64,

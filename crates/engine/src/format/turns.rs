@@ -96,13 +96,12 @@ fn pieces_of_all(
     })
 }
 
-/// Writes batches with `format`, which appends the text of a piece of one to a buffer: pieces are formatted on all
-/// threads and written in their order.
+/// Formats batches in pieces on all threads, and writes the pieces in their order.
 ///
-/// `format` gets the number of the piece.
+/// `format` gets the number of a piece and the piece, and appends its text to a buffer.
 ///
 /// # Errors
-/// Those of the batches, of `format` and of the output.
+/// Errors of the batches, of `format` and of the output.
 pub(super) fn write_batches(
     batches: impl Iterator<Item = Result<RecordBatch, Error>>,
     format: impl Fn(usize, &RecordBatch, &mut Vec<u8>) -> Result<(), Error> + Sync,

@@ -33,7 +33,7 @@ pub struct Options {
     pub fit: bool,
     /// The directory for tiles of a TIFF that do not fit into memory.
     pub scratch: Option<Arc<Scratch>>,
-    /// The coordinate reference system of a TIFF; `None` for the one that its attributes name.
+    /// The coordinate reference system of a TIFF; `None` uses the system that the attributes name.
     pub crs: Option<Crs>,
     /// The type that floats in safetensors are rounded to.
     pub narrow: Option<Narrow>,

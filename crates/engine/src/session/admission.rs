@@ -23,7 +23,7 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 /// Admission of the statements of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
-    /// Statements that run among others hold it for reading, the one that runs alone for writing.
+    /// Statements that run concurrently hold the gate for reading. A statement that runs alone holds it for writing.
     gate: Arc<RwLock<()>>,
     live: AtomicU64,
     begun: AtomicU64,

@@ -125,7 +125,7 @@ impl Session {
         statement: &Handle,
     ) -> Result<String, Error> {
         let done = || format!("appended to {}", store.url);
-        // It may wait for the lock of an append that was killed.
+        // Opening may wait for the lock of an append that was killed.
         let opened = tokio::select! {
             biased;
             () = statement.cancelled() => return Err(Error::Cancelled),

@@ -185,7 +185,7 @@ pub(super) struct Measured {
     /// Number of rows built from cells.
     rows: Arc<AtomicU64>,
     plans: Arc<Mutex<Vec<ScanRan>>>,
-    /// What workers did for its rows.
+    /// The work of workers for the rows of the query.
     on_workers: Arc<Mutex<Option<RowsTotals>>>,
 }
 
@@ -202,7 +202,8 @@ impl Measured {
         self.rows.load(Ordering::Relaxed)
     }
 
-    /// What workers did for the rows of the query; `None` if they did nothing, or if the rows were not read to their end.
+    /// The work of workers for the rows of the query; `None` if no worker computed rows, or if the rows were not read
+    /// to their end.
     pub(super) fn on_workers(&self) -> Option<RowsTotals> {
         self.on_workers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

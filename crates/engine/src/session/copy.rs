@@ -210,7 +210,7 @@ impl Write for Cancellable {
         self.out.write(bytes)
     }
 
-    /// Writers that look at the result before they write flush meanwhile.
+    /// Writers that read the whole result before they write call `flush` in between, so that they can be cancelled.
     fn flush(&mut self) -> io::Result<()> {
         self.check()?;
         self.out.flush()

@@ -24,7 +24,7 @@ use tessera_storage::sink::{
 /// Attempts to define a name that other statements define at the same time.
 const PUTS_MAX: u32 = 64;
 
-/// What a new definition of a name may replace.
+/// The definitions that a new definition of a name may replace.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Replaces<'a> {
     Nothing,
@@ -292,7 +292,7 @@ impl Session {
             if if_not_exists {
                 return Ok(kept("temp tensor"));
             }
-            // It would hide the new entry.
+            // The temp tensor would hide the new entry.
             return Err(Error::stage(Failure::Exists { name: key }));
         }
         let Some(entry) = self.host.warehouse.entry(&key).await? else { return Ok(None) };
@@ -377,7 +377,7 @@ impl Session {
         statement.entry().keep().await
     }
 
-    /// What writers need from this process.
+    /// The resources of this process that writers use.
     pub(super) fn sink_host(&self, statement: &Handle) -> SinkHost {
         SinkHost {
             stores: self.host.stores.clone(),

@@ -45,7 +45,7 @@ pub(super) struct Execution {
     pub(super) durability: Durability,
     /// Threads that compute; `None` chooses by the cost of the plan.
     pub(super) threads: Option<usize>,
-    /// Which plans run on workers.
+    /// Selects the plans that run on workers.
     pub(super) spread: Spread,
     /// Do plans use chunks that workers retain of other statements, and leave theirs?
     pub(super) reuse: bool,
@@ -100,7 +100,7 @@ impl Execution {
         let (mut whole, mut shelved): (Arc<dyn RunTiling>, _) = (tiling.clone(), None);
         if let Some(drive) = &drive {
             shelved = Some(self.prepare(drive, tiling).await?);
-            // What workers wrote is not run here.
+            // The server does not run operands whose output workers have written.
             if let Some(rest) = drive.rest_for_server(tiling).await.map_err(Error::stage)? {
                 whole = Arc::new(rest);
             }

@@ -36,7 +36,7 @@ const ENCODE_NS: f64 = 2.0;
 /// Results of fewer bytes are written by the server: workers have to open the output first.
 const SHARED_BYTES: u64 = 1 << 20;
 
-/// Which plans run on workers.
+/// Selects the plans that run on workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Spread {
     /// No plans.

@@ -34,7 +34,7 @@ impl Peers {
         self.plan.get_or_init(|| RowsPlan::new(&self.cluster, &self.statement))
     }
 
-    /// What of the statement's rows goes to workers.
+    /// Selects the rows of the statement that workers compute.
     pub(super) fn spread(self: &Arc<Self>, spread: Spread) -> RowsSpread {
         let all = spread == Spread::All;
         let least_bytes = if all { 0 } else { ROWS_BYTES };

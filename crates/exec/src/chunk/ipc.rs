@@ -1,4 +1,5 @@
-//! Chunks as Arrow IPC: what workers send to each other, and what is stored for a run after a failure.
+//! Chunks as Arrow IPC: the form in which workers exchange them, and in which they are stored for a run after a
+//! failure.
 //!
 //! ```text
 //!   stream of output 0 │ stream of output 1 │ … │ "tsr2" │ CRC-32 of all before, u32 LE

@@ -35,9 +35,9 @@ pub(crate) struct Statement {
     pub(crate) account: Arc<Account>,
     /// Bytes of spilled chunks that its operands read.
     pub(crate) read_back: AtomicU64,
-    /// Where its durable chunks are written.
+    /// The place that durable chunks of its plan are written to.
     pub(crate) kept: Option<Kept>,
-    /// Where chunks of other parts of its plan are.
+    /// The chunks of other parts of its plan.
     pub(crate) shelf: Option<Arc<dyn Shelf>>,
     /// Upper bound on the threads that compute its operands concurrently.
     pub(crate) threads: usize,

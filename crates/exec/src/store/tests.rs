@@ -116,7 +116,7 @@ fn files_that_changed_places_are_noticed() {
     for (from, to) in [(one, aside.as_path()), (other, one), (aside.as_path(), other)] {
         fs::rename(from, to).unwrap();
     }
-    // They have the same shape, and each is valid in itself.
+    // The files have the same shape, and each is valid in itself.
     for file in &files {
         assert_eq!(file.load(&pool, &read).unwrap_err().code(), "scratch_corrupt");
     }

@@ -158,7 +158,7 @@ unsafe fn var_whole<T: Float, const S: usize>(
             lanes.from =
                 unsafe { var_mean(p) }.unwrap_or_else(|| fold(tiles[t].map(T::to_f64)) / N as f64);
         }
-        // As many tiles as fit in the block.
+        // The number of tiles that fit in the block.
         let room = (VAR_BLOCK - lanes.count).div_ceil(N as u32) as usize;
         let room = sums.iter().fold(room, |room, s| room.min(s.room::<SumFloat<T>>()));
         let some = &tiles[t..(t + room).min(tiles.len())];

@@ -273,7 +273,7 @@ unsafe fn split_far<V: Lanes>(keys: *mut V::Key, n: usize, pivot: V::Key) -> usi
     }
 }
 
-/// Where the next keys below the pivot are stored, and the end of the space for the others.
+/// The place of the next keys below the pivot, and the end of the space for the other keys.
 struct Free {
     low: usize,
     high: usize,

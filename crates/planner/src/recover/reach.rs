@@ -63,7 +63,7 @@ pub fn reached(
 }
 
 impl Reached {
-    /// Moves the available operands of a set to those that are loaded.
+    /// Moves the available operands of `read` to the operands that are loaded.
     fn load(&mut self, stage: usize, read: &mut Bitmap, available: &[&[Bitmap]]) {
         for has in available.iter().filter_map(|all| all.get(stage)) {
             let found = read.and(has);

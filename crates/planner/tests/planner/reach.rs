@@ -12,7 +12,7 @@ fn listed(sets: &[Bitmap]) -> Operands {
     sets.flat_map(|(stage, set)| set.iter().map(move |n| (stage, n))).collect()
 }
 
-/// What runs and what is loaded, by the definition.
+/// The operands that run and the operands that are loaded, by definition.
 fn one_by_one(
     t: &Tiling,
     assigned: &Operands,

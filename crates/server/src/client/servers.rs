@@ -101,7 +101,7 @@ impl Servers {
 
     /// The server to ask.
     pub(super) fn current(&self) -> &Server {
-        // There is one at least, because `split` returns one at least.
+        // `split` returns at least one server.
         &self.all[self.current.load(Relaxed) % self.all.len()]
     }
 

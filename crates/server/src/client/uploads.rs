@@ -199,7 +199,7 @@ impl Connection {
             Ok(()) => Ok(true),
             Err(e) if e.code() == "not_found" => Ok(false),
             Err(e) if matches!(e.code(), "connect" | "unknown_session") => Err(e),
-            // It cannot be described: the statement that reads it reports why.
+            // The relation exists but cannot be described: the statement that reads it reports the reason.
             Err(e) if e.class() == tessera_engine::error::Class::User => Ok(true),
             Err(e) => Err(e),
         }

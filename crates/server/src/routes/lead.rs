@@ -219,7 +219,7 @@ async fn hold(shared: &Shared, host: &Host, at: SocketAddr, leave: &Cancellation
     }
 }
 
-/// Where others reach this server, as far as its configuration says.
+/// The addresses of this server, as far as its configuration states them.
 fn addresses(shared: &Shared, host: &Host, at: SocketAddr) -> Addresses {
     let is_known = |address: &SocketAddr| !address.ip().is_unspecified();
     let scheme = if shared.config.certificate.is_some() { "https" } else { "http" };

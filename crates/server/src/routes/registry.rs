@@ -326,7 +326,8 @@ impl Statements {
     /// Waits until the statements that earlier servers accepted are known, at most for `time`.
     pub(super) async fn restored(&self, time: Duration) {
         let mut changes = self.is_restored.subscribe();
-        // The sender is held here; a caller that waited in vain is refused by what it calls next.
+        // The sender lives as long as this server, so the wait cannot fail. After a timeout, the caller's next step
+        // refuses the request.
         let _ = tokio::time::timeout(time, changes.wait_for(|is_restored| *is_restored)).await;
     }
 
@@ -421,7 +422,7 @@ impl Statements {
         })
     }
 
-    /// Like [`Statements::get`]. An id that is not known may be that of a statement that a later server accepted.
+    /// Like [`Statements::get`]. An unknown id may be the id of a statement that a later server accepted.
     ///
     /// # Errors
     /// Those of [`Statements::get`]; a later server.
@@ -450,7 +451,7 @@ impl Statements {
         entry.handle.cancel();
         entry.tell();
         if !self.let_go(entry) {
-            // It ends at once, unless it is in blocking work.
+            // The statement ends at once, unless it is in blocking work.
             entry.wait(END_SOON).await;
             self.let_go(entry);
         }

@@ -120,7 +120,7 @@ impl Destination {
         })
     }
 
-    /// The same output, for chunks that the owner gives their keys later. Messages name these keys.
+    /// The same output, for chunks that the owner moves to their keys later. Messages name these keys.
     pub(super) fn of_parts(&self, id: &str) -> Destination {
         match self {
             Destination::Object { client, prefix, timeout, store } => Destination::Object {

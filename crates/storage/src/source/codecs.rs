@@ -327,7 +327,7 @@ impl Chain {
         if decoded.size().is_some() && (is_gzip || any.is::<ZlibCodec>()) {
             let mut out = vec![0; limit as usize];
             let n = match is_gzip {
-                // There may be another member.
+                // The stream may have another member.
                 true => inflate::gzip(&bytes, &mut out).filter(|n| *n == out.len()),
                 false => inflate::zlib(&bytes, &mut out),
             };

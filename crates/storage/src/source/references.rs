@@ -186,7 +186,7 @@ impl Referred {
 pub(crate) struct References {
     display: String,
     index: Index,
-    /// A digest of the document: the version of what is in it.
+    /// A digest of the document: the version of its contents.
     version: String,
 }
 

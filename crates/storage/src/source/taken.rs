@@ -20,7 +20,7 @@ pub(crate) struct Taken {
     pub(crate) steps: Option<(Steps, Vec<u8>)>,
     /// The type of texts that are stored as numbers.
     pub(crate) codes: Option<Raw>,
-    /// True if codecs of cells were removed, also those that change nothing when they are undone.
+    /// True if codecs of cells were removed, also codecs that change nothing when they are undone.
     pub(crate) has_filters: bool,
 }
 

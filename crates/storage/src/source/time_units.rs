@@ -32,7 +32,7 @@ pub(crate) fn parse(units: &str, calendar: Option<&str>) -> Result<(TimeUnits, b
     let bad = || format!("`{reference}` is not a date of the calendar `{name}`");
     let is_standard = calendar == Calendar::Standard;
     let (mut date, offset_us) = reference_date(reference, is_standard).ok_or_else(bad)?;
-    // As in cftime: in these calendars the year before 1 is -1, in the others it is 0.
+    // As in cftime: in these calendars the year before 1 is -1, in the others 0.
     if matches!(calendar, Calendar::Julian) || is_mixed {
         match date.year {
             0 => return Err(format!("the calendar `{name}` has no year 0")),

@@ -113,7 +113,7 @@ impl Bzip2 {
                 return Err(io::Error::other("it does not go on"));
             }
         }
-        // What is left inside comes with the next bytes, unless these were the last ones.
+        // Bytes that are left inside the decoder come with the next input, unless this was the last one.
         while !self.is_between {
             self.unpacked.reserve(ROOM_BYTES);
             let made = self.unpacked.len();

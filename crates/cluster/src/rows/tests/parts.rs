@@ -44,7 +44,7 @@ async fn rows_that_a_worker_kept_are_kept_by_others() {
     let again = stage.orders.lock().unwrap().last().unwrap().1.clone();
     assert_eq!((again.task, again.holders), (6, vec![alone]));
     assert_eq!((plan.totals().lost, kinds(&bench, "poison")), (1, 0));
-    // The others keep what the dead one kept.
+    // The remaining workers keep the rows of the dead one.
     assert_eq!(read_part(&plan, 7).await.unwrap(), whole(7));
     let alive: Vec<String> =
         bench.cluster.registry().alive().into_iter().map(|m| m.hello.address).collect();
@@ -59,7 +59,7 @@ async fn rows_that_a_worker_kept_are_kept_by_others() {
         }
         assert_eq!(next, 12, "{order:?}");
     }
-    // Those that have kept rows forget them, whether or not they ran a task.
+    // All workers that kept rows forget them, even if they ran no task.
     drop(plan);
     let has_forgotten = |fake: &&Arc<Fake>| fake.forgotten.lock().unwrap().contains(&last.query);
     until("the rows are forgotten", || fakes.iter().filter(has_forgotten).count() == 3).await;

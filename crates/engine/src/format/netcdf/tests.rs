@@ -89,7 +89,7 @@ fn cdf_2_has_netcdfs_bytes() {
             ("units", "K".into()),
             ("level", 2.into()),
             ("scale", json!([0.5, 1.0])),
-            // They describe how the source stored its cells.
+            // These attributes describe how the source stored its cells.
             ("scale_factor", 2.into()),
             ("_FillValue", 7.into()),
         ],

@@ -22,7 +22,7 @@ use tessera_planner::catalog::{CoordValues, Dataset, DimLabel, TextColumn};
 use tessera_storage::sink::check_labels;
 use tessera_storage::source::{self, Options};
 
-/// What fits a tensor or a store.
+/// The requirement on the result of the query, for messages.
 const FITTING: &str =
     "the result must have the variables of the target, and its labels along all dimensions but one";
 
@@ -133,7 +133,7 @@ impl Session {
         if runs.any(|data| now.continues(data)) {
             return Ok(true);
         }
-        // The tensor is the one that the earlier run had read, or another INSERT replaced that one.
+        // The tensor is the version that the earlier run had read, or another INSERT replaced that version.
         match now.data() == Some(before.as_str()) || now.continues(&before) {
             true => Ok(false),
             false => Err(Error::stage(Failure::OutcomeUnknown { what: name.into() })),
@@ -157,7 +157,8 @@ impl Session {
         if self.has_appended(&store, statement).await? {
             return Ok(Answer::Done(String::new()).into());
         }
-        // As it is now, also if the statement ran before: the append goes behind what was appended since.
+        // The current version is read, also if the statement ran before: cells are appended behind those that were
+        // appended since.
         let opened = tokio::select! {
             biased;
             () = statement.cancelled() => return Err(Error::Cancelled),

@@ -135,7 +135,7 @@ fn a_statement_keeps_to_its_own_budget_while_others_run() {
         }
         let least = narrowest(&wide);
         run(&wide, least).result.unwrap();
-        // It fails although others run that will not end, and reports the limit of its budget.
+        // The plan fails although other plans run endlessly. Its error reports the limit of its budget.
         let error = run(&wide, least - 1).result.unwrap_err();
         let Error::MemoryExceeded { limit_bytes, .. } = &error else { panic!("{error}") };
         assert_eq!(*limit_bytes, least - 1);

@@ -18,7 +18,7 @@ const NUMBERS_MAX: u64 = 2 << 20;
 
 pub(super) type Arrays = BTreeMap<String, Result<FileArray, Unreadable>>;
 
-/// What may still be computed for coordinates when a file is opened.
+/// Upper bound on the coordinates that may still be computed when a file is opened.
 pub(super) struct Budget(u64);
 
 impl Budget {

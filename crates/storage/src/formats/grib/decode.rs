@@ -83,7 +83,7 @@ impl Packed<'_> {
         }
         let first = cells.len() - ones;
         unpack::values(self, &mut cells[first..])?;
-        // No value moves towards the end: those that follow are not written over.
+        // Values only move towards the start, so values that follow are not overwritten.
         let mut next = first;
         for i in 0..cells.len() {
             cells[i] = match bitmap[i / 8] >> (7 - i % 8) & 1 {

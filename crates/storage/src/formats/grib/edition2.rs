@@ -13,7 +13,7 @@ use crate::formats::view::Fault;
 /// Octets of a product definition that are read: what follows are vertical coordinates.
 const PRODUCT: u64 = 512;
 
-/// What the message says of all of its fields.
+/// The properties that all fields of a message share.
 struct Source {
     centre: u16,
     sub_centre: u16,
@@ -309,7 +309,7 @@ fn statistic(
     };
     if ranges == 1 {
         let (increment, length) = length(0)?;
-        // There the length is not of the steps: fields of one step and several reference times.
+        // In these messages the length is not a length of steps: fields have one step and several reference times.
         let is_of_times = increment == 1 && source.centre == 98 && source.tables <= 33;
         return Ok(if is_of_times { Ok(start) } else { length.map(|n| start.saturating_add(n)) });
     }

@@ -27,7 +27,7 @@ pub(super) struct Order {
     pub(super) is_alternating: bool,
 }
 
-/// Where the points are.
+/// The places of the points.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Kind {
     /// Equal steps of latitude and longitude.

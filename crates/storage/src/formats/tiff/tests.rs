@@ -19,7 +19,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/formats/tiff")
 }
 
-/// What the samples have to read as, by file and group.
+/// The expected samples, by file and group.
 fn expected() -> BTreeMap<String, Value> {
     let text = std::fs::read(folder().join("expected.json")).unwrap();
     parse_json(&text).and_then(serde_json::from_value).unwrap()

@@ -1,4 +1,4 @@
-//! Which labels continue those of a dimension that grows.
+//! Decides if labels continue the labels of a dimension that grows.
 
 use crate::sink::SinkError;
 use std::cmp::Ordering;
@@ -105,7 +105,7 @@ mod tests {
             (ints(&[1, 3, 2]), ints(&[3, 1]), true),
             (ints(&[1, 2]), ints(&[]), true),
             (ints(&[]), ints(&[2, 1]), true),
-            // Neighbours that no float tells apart.
+            // Neighbours that are equal as floats.
             (ints(&[i64::MAX - 2, i64::MAX - 1]), ints(&[i64::MAX]), true),
             (ints(&[i64::MAX - 2, i64::MAX - 1]), ints(&[i64::MAX - 1]), false),
             (floats(&[0.5, 1.5]), ints(&[2, 3]), true),

@@ -115,7 +115,7 @@ impl PartWriter {
 }
 
 impl PartBatch {
-    /// As [`ZarrWriter::encode`](super::ZarrWriter::encode).
+    /// Encodes a chunk like [`ZarrWriter::encode`](super::ZarrWriter::encode).
     ///
     /// # Errors
     /// The first failure of the batch, [`SinkError::Cancelled`] once the writer is closed.
@@ -192,7 +192,7 @@ impl PartBatch {
         Ok(())
     }
 
-    /// Waits until all chunks are stored, and returns what its owner has to know of them.
+    /// Waits until all chunks are stored, and returns the entries for their owner.
     ///
     /// # Errors
     /// The first failure of the batch.

@@ -399,7 +399,7 @@ impl Job<'_> {
             false => first.dims.iter().position(|d| d.as_deref() == Some(dim)),
         };
         let Some(axis) = axis else {
-            // It is the same in all files: that of the first one.
+            // The variable is the same in all files: the first one is used.
             let readers = files[at].readers(&first);
             return Ok((first, readers));
         };

@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn the_order_is_that_of_the_same_names() {
         let order = |own: &[&str], dims: &[&str]| {
-            // An empty name is none.
+            // An empty name means that the dimension has no name.
             let named = |all: &[&str]| -> Vec<Option<Arc<str>>> {
                 all.iter().map(|name| (!name.is_empty()).then(|| Arc::from(*name))).collect()
             };

@@ -257,7 +257,7 @@ fn texts(group: &dyn RowGroupReader, i: usize, rows: usize) -> Result<Texts, Str
     }
 }
 
-/// The numbers of a column; those that are null are 0.
+/// The numbers of a column, with 0 for null.
 fn numbers(group: &dyn RowGroupReader, i: usize, rows: usize) -> Result<Vec<u64>, String> {
     let cells: Vec<i64> = match kind(group, i) {
         Type::INT64 => {

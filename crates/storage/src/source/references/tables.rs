@@ -48,7 +48,7 @@ pub(super) struct Tables {
     options: Options,
     stores: Stores,
     record_size: u64,
-    /// Documents of groups and arrays by key, and the one that has all of them.
+    /// Documents of groups and arrays by key, and the consolidated document.
     documents: BTreeMap<String, Bytes>,
     /// By path.
     arrays: BTreeMap<String, Chunks>,
@@ -183,7 +183,7 @@ impl Tables {
         slot.clone()
     }
 
-    /// Removes the tables that were not used for the longest time until the others fit; not the one that is used now.
+    /// Removes the least recently used tables until the others fit, but not the table of `key`.
     fn evict(&self, key: &str) {
         let mut cache = self.lock();
         let bytes = |slot: &Slot| slot.get().and_then(Option::as_ref).map_or(0, |t| t.bytes());

@@ -94,7 +94,7 @@ impl Stores {
         Stores::with_environment(timeout, std::env::vars())
     }
 
-    /// As [`Stores::new`], with other variables.
+    /// Like [`Stores::new`], with other environment variables.
     pub fn with_environment(
         timeout: Duration,
         environment: impl IntoIterator<Item = (String, String)>,

@@ -30,8 +30,8 @@ impl Store {
         1 + u64::from(is_suffix && !self.has_suffixes) + u64::from(self.has_headers)
     }
 
-    /// As [`Store::get`], inside of a request of a store that is [over](Store::over) this one: that request has the
-    /// permit, of which another one might never come, and the time-out.
+    /// Like [`Store::get`], but inside of a request of a store [over](Store::over) this one. The outer request already
+    /// holds a permit and a time-out; waiting for a second permit could last forever.
     pub(crate) async fn get_within(
         &self,
         key: &str,

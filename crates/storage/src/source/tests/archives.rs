@@ -80,7 +80,7 @@ fn an_archive_is_of_one_version() {
     let e = read(&reader, &Region::whole(&[4])).unwrap_err();
     assert_eq!((e.code(), e.class()), ("source_changed", Class::Retry), "{e}");
     assert!(e.to_string().contains("groups.zarr.zip"), "{e}");
-    // It is opened again.
+    // The archive is opened again.
     let again = run(open(&url, &Options::default(), &stores)).unwrap();
     assert_eq!(whole(at(&again, "w")), [0, 0, 1, 0, 2, 0, 3, 0]);
 

@@ -23,7 +23,7 @@ impl Cloud {
         [Cloud::Gcs(Gcs::start()), Cloud::Azure(Azure::start()), Cloud::Memory(own)]
     }
 
-    /// Those that are servers.
+    /// The clouds that are servers.
     pub(crate) fn servers() -> [Cloud; 2] {
         [Cloud::Gcs(Gcs::start()), Cloud::Azure(Azure::start())]
     }
@@ -44,7 +44,7 @@ impl Cloud {
         }
     }
 
-    /// The store as one who may access it sees it.
+    /// The store with valid credentials.
     pub(crate) fn stores(&self) -> Stores {
         let environment = match self {
             Cloud::Gcs(gcs) => gcs.environment(Some(gcs::TOKEN)),

@@ -1,4 +1,4 @@
-//! Google's and Azure's stores, and the memory of the process: what is read there is what is read from files.
+//! Google's and Azure's stores, and the memory of the process: they return the same cells as files.
 
 use super::cloud::Cloud;
 use super::*;
@@ -216,7 +216,7 @@ fn every_kind_of_credentials_is_used() {
         let opened = open_at("gs://bkt/i4.npy", &options, stores);
         assert!(opened.is_ok(), "{names:?}: {opened:?}");
     }
-    // The key of another account; what is no key; a kind that is not known.
+    // The key of another account; a text that is no key; an unknown kind.
     let other = gcs::ACCOUNT.replace("test@", "other@");
     let e = open_at("gs://bkt/i4.npy", &[("gcs.service_account_key", &other)], &none).unwrap_err();
     assert_eq!(e.code(), "permission_denied", "{e}");

@@ -125,7 +125,7 @@ fn refusals_say_what_is_missing_and_keep_secrets() {
 
 #[test]
 fn an_unreachable_endpoint_is_told_within_the_time_out() {
-    // A port that was free a moment ago; and one that accepts and never responds.
+    // A port that was free a moment ago, and a server that accepts and never responds.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent_at = silent.local_addr().unwrap();

@@ -205,7 +205,7 @@ fn the_time_of_a_file_tells_its_version() {
     let directory = local.directory.as_ref().unwrap().path();
     fs::rename(directory.join("b.parquet"), directory.join("a.parquet")).unwrap();
     assert_ne!(time(&local, &key), first);
-    // One that changed just now may change again; a statement reads one version.
+    // A file that changed just now may change again; a statement reads one version.
     memory.put("a.parquet", b"1", 5);
     let key = memory.key("a.parquet");
     assert_ne!(time(&memory, &key), time(&memory, &key));

@@ -108,7 +108,7 @@ fn texts_of_several_files_are_those_of_all() {
     let sites = several("site*.nc", Some("station"));
     let names = vec![Some("Oslo"), Some("Köln")];
     assert_eq!(texts(&sites.dataset, "station_name"), (Some("station"), names));
-    // As labels of a dimension of their name, they are in order.
+    // The labels of a dimension with their name are sorted.
     let named = several("site*.nc", Some("station_name"));
     let names = vec![Some("Köln"), Some("Oslo")];
     assert_eq!(texts(&named.dataset, "station_name"), (Some("station_name"), names));

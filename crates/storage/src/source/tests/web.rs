@@ -136,7 +136,7 @@ fn a_file_of_another_process_with_the_authority() {
         let account = ("azure.account", "acct");
         let options = Options::parse([(endpoint.as_str(), at), account]).unwrap();
         let e = run(open(&format!("{bucket}://bkt/i4.npy"), &options, &stores)).unwrap_err();
-        // It was reached: it has no such file.
+        // The server was reached: it has no such file.
         assert_eq!(e.code(), "not_found", "{family}: {e}");
     }
 }

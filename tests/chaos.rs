@@ -23,19 +23,19 @@ use world::{Figures, PATIENCE, World};
 
 /// Clients that ask at the same time.
 const CLIENTS: u64 = 2;
-/// What each of them does, one after the other.
+/// Stories that each client runs, one after the other.
 const STORIES: u64 = 3;
 /// Takes a while.
 const LONG: &str = "sum(sin(arange(2000000)::float64))";
 
-/// What has to be so when all is over.
+/// The state that must hold at the end.
 #[derive(Default)]
 struct Expected {
     /// Statements that are finished, with their answers.
     results: Vec<(String, String)>,
     /// Statements that were stopped.
     cancelled: Vec<String>,
-    /// Tensors that are there, with the sum of their cells.
+    /// Tensors that exist, with the sum of their cells.
     tensors: Vec<(String, i64)>,
     /// Tensors that nobody knows about: whole, or not at all.
     doubtful: Vec<(String, i64)>,
@@ -43,7 +43,7 @@ struct Expected {
     outputs: Vec<String>,
 }
 
-/// What the cells of a tensor are called: those of an upload have its name.
+/// The name of a tensor's cells: uploads are named like their tensor.
 fn cells(tensor: &str) -> &str {
     if tensor.starts_with("upload") { tensor } else { "v" }
 }
@@ -79,7 +79,7 @@ fn several(remote: bool, least: u64) {
     println!("chaos: {kind}: {:?}", figures.lock().unwrap());
 }
 
-/// Runs `one` of `all`, `TESSERA_CHAOS_JOBS` at a time; those that failed are told at the end, all of them.
+/// Runs `one` for each of `all`, `TESSERA_CHAOS_JOBS` at a time. All failures are reported at the end.
 fn each<T: Debug + Sync>(what: &str, all: &[T], one: impl Fn(&T) + Sync) {
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let began = Instant::now();
@@ -218,7 +218,7 @@ impl Client<'_> {
         assert_eq!(result.lines().last(), reference(&sql).lines().last());
     }
 
-    /// What was stopped stays stopped.
+    /// Stopped statements remain stopped.
     fn cancelled(&mut self) {
         let endless = "SELECT sum(sin(arange(1000000000000)::float64)) AS s";
         let id = self.world.submit(endless, &format!("{} endless", self.number));
@@ -270,10 +270,10 @@ impl Client<'_> {
             let Some(id) = ask(&format!("SELECT sum(v) AS s, {LONG} AS l FROM a")) else {
                 continue;
             };
-            // Its temp tensor is made again by the next server, from what is written down of it.
+            // The next server recreates the temp tensor from the records.
             let status = self.world.end(&id);
             if status["error"]["code"] == "unknown_name" {
-                // The server that accepted the tensor was killed before the one that has the session.
+                // The server that accepted the tensor was killed before the server that has the session.
                 continue;
             }
             let result = self.world.result(&id);
@@ -361,7 +361,7 @@ impl Client<'_> {
         let item = if format == "NPY" { self.name("out") } else { "v".into() };
         let read = self.keeps(&format!("SELECT sum({item}) AS s FROM '{to}'"), "read");
         assert_eq!(total(&read), sum);
-        // What it is made of, as it is now.
+        // The files of the output at this time.
         let prefix = format!("output/{name}");
         let all = self.world.left().into_iter().filter(|f| f.starts_with(&prefix));
         self.expected.lock().unwrap().outputs.extend(all);
@@ -395,7 +395,7 @@ fn npy(n: u64) -> Vec<u8> {
     out
 }
 
-/// What a process that nobody kills answers.
+/// The answer of a process that is not killed.
 fn reference(sql: &str) -> &'static str {
     static ANSWER: OnceLock<String> = OnceLock::new();
     ANSWER.get_or_init(|| {

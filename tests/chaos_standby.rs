@@ -27,7 +27,7 @@ const LONG: [&str; 3] = [
     "SELECT sum(sort(rechunk(transpose(sort(x, axis => 1)), chunks => [20, 480]), axis => 1)[:, 0]) AS s FROM (SELECT random_normal([480, 480], seed => 1, chunks => [20, 480]) AS x) t",
 ];
 
-/// What is done to a process.
+/// An action on a process.
 #[derive(Debug, Clone, Copy)]
 enum Action {
     /// SIGKILL of the live server.
@@ -65,7 +65,7 @@ fn draw(random: &mut Random) -> Vec<(u64, Action)> {
     all
 }
 
-/// What was acknowledged, and has its answer.
+/// A statement that was acknowledged and has its answer.
 struct Done {
     work: Work,
     id: String,
@@ -84,7 +84,7 @@ fn client(world: &World, works: Vec<(u64, Work)>, acknowledged: &AtomicU64) -> V
     works.into_iter().map(one).collect()
 }
 
-/// Does what was drawn, and starts workers in place of those who died.
+/// Performs the drawn actions, and replaces workers that died.
 fn happens(world: &World, all: &[(u64, Action)], live: usize, begun: Instant) -> String {
     let (mut told, mut dead) = (Vec::new(), 0);
     for (at, action) in all {
@@ -181,7 +181,7 @@ fn run(seed: u64, world: &World) -> String {
 }
 
 #[test]
-fn what_was_acknowledged_survives_servers_that_lose_their_turn() {
+fn acknowledged_work_survives_servers_that_lose_their_turn() {
     let first = number("TESSERA_SEED").unwrap_or(20_261_127);
     let mut failed = Vec::new();
     for seed in first..first + number("TESSERA_STANDBY_RUNS").unwrap_or(2) {

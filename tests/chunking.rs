@@ -99,7 +99,7 @@ fn settled(b: &mut Builder, v: NodeId) -> NodeId {
 fn expression(b: &mut Builder, x: NodeId, y: NodeId, choices: &[u8]) -> NodeId {
     let (mut v, mut exact) = (x, true);
     for &c in choices {
-        // What compares and counts cells needs the same cells, not nearly the same.
+        // Comparisons and counts need equal cells, not nearly equal ones.
         if !exact && matches!(c % 24, 8 | 13 | 18 | 20 | 21) {
             (v, exact) = (settled(b, v), true);
         }

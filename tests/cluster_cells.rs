@@ -18,7 +18,7 @@ const DENSE: [&str; 3] = [
 const STREAMED: &str = "SELECT count(*) AS n, max(d) AS d, max(r) AS r FROM \
      (SELECT v - avg(v) OVER (PARTITION BY dim_0) AS d, row_number() OVER (ORDER BY v) AS r FROM t WHERE dim_1 < 30) x";
 
-/// What EXPLAIN ANALYZE says of a cell query.
+/// The document of EXPLAIN ANALYZE for a cell query.
 fn explained(cluster: &Cluster, sql: &str) -> Value {
     let sql = format!(
         "SET tessera.spread = 'all'; SET tessera.reuse = 'none'; {CUBE} EXPLAIN ANALYZE (FORMAT json) {sql}"

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Parquet files of one row group each. All of them have more rows than those that decide whether groups are few.
+/// Parquet files of one row group each. They have more rows than the sample that decides if groups are few.
 const FILES: u64 = 12;
 const ROWS: u64 = 7000;
 
@@ -107,7 +107,7 @@ fn is_same(cluster: &Cluster, sql: &str) {
     assert_eq!((got.status, got.body), (200, cluster.alone(sql)), "{sql}");
 }
 
-/// What EXPLAIN with such options says, as JSON.
+/// The JSON document of EXPLAIN with these options.
 fn explained(cluster: &Cluster, options: &str, spread: &str, sql: &str) -> Value {
     let (settings, query) = sql.split_once(';').unwrap();
     let sql = format!(
@@ -161,7 +161,7 @@ fn rows_have_the_bits_of_one_machine_on_any_number_of_workers() {
 }
 
 #[test]
-fn explain_shows_what_goes_to_workers_and_what_it_did() {
+fn explain_shows_the_tasks_of_workers_and_their_work() {
     let cluster = Cluster::start(2);
     let table = files(&cluster);
     let all = statements(&table);
@@ -332,7 +332,7 @@ fn rows_that_every_worker_dies_of_are_poison() {
 }
 
 #[test]
-fn a_file_that_changes_meanwhile_ends_the_statement() {
+fn a_file_that_changes_during_the_statement_ends_it() {
     let Some(cluster) = failing(0, 1, "rows.batch=sleep") else { return };
     let sql = over(&files(&cluster), SMALL_SPLITS, STATEMENTS[0]);
     let file = |n: u64| cluster.path("rows").join(format!("{n:02}.parquet"));
@@ -355,8 +355,8 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn the_server_runs_what_a_worker_cannot_read() {
-    // Workers that see the files, beside one that does not.
+fn the_server_runs_tasks_whose_files_a_worker_cannot_read() {
+    // Workers that see the files, and one that does not.
     for able in [1, 0] {
         let (s3, other) = (S3::start(), S3::start());
         let mut cluster = Cluster::start_over(None, s3.environment(Some((KEY, SECRET))), able);

@@ -62,7 +62,7 @@ impl World {
 }
 
 #[test]
-fn explain_says_what_runs_first_and_what_waits() {
+fn explain_shows_which_parts_run_first_and_which_wait() {
     let w = world("256MiB");
     let sql = "SELECT x[x > 2] - mean(x[x > 2]) FROM cases";
     let text = w.text(&format!("{CASES}EXPLAIN {sql}"));
@@ -92,7 +92,7 @@ fn a_block_that_stays_dense_is_no_island_and_builds_no_row() {
 }
 
 #[test]
-fn what_islands_hold_is_counted_and_given_back() {
+fn memory_of_islands_is_counted_and_released() {
     let w = world("64MiB");
     let quota = w.host.runtime().quota().clone();
     for sql in [

@@ -18,7 +18,7 @@ use compose::Composer;
 /// Queries of an ordinary run.
 const COUNT: u64 = 250;
 
-/// What the queries read: cells of `tests/data/random` in whose places stand the floats that make trouble.
+/// The tables of the queries: cells of `tests/data/random`, some replaced by floats that are hard to handle.
 const TABLES: [&str; 9] = [
     "CREATE EXTERNAL TABLE wx STORED AS ZARR LOCATION 'tests/data/random/wx.zarr'",
     "CREATE EXTERNAL TABLE gr STORED AS ZARR LOCATION 'tests/data/random/gr.zarr'",

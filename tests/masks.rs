@@ -302,7 +302,7 @@ fn functions_without_masks_say_how_many_cells_are_masked_and_where() {
 }
 
 #[test]
-fn what_is_kept_without_a_masked_cell_is_kept_without_a_mask() {
+fn tensors_without_masked_cells_are_stored_without_a_mask() {
     let place = Place::open(&[]);
     let store = place.directory.path().join("pairs.zarr");
     let cube = pairs(&store);

@@ -1,9 +1,9 @@
-//! A server and three workers in network namespaces of their own, between which packets take 20 ms, one in a hundred is
-//! lost, and ways are cut in one direction or both, while processes are killed, stopped or asked to leave.
+//! A server and three workers in network namespaces of their own. Packets between them take 20 ms, one in a hundred is
+//! lost, and links are cut in one direction or both, while processes are killed, stopped or asked to leave.
 //!
-//! It needs root, `ip` and `/dev/net/tun`:
+//! The test needs root, `ip` and `/dev/net/tun`:
 //! `TESSERA_NETWORK_RUNS=100 cargo test --test tests namespaces:: -- --ignored --nocapture`;
-//! `TESSERA_SEED=… TESSERA_NETWORK_RUNS=1` plays one of its runs again.
+//! `TESSERA_SEED=… TESSERA_NETWORK_RUNS=1` repeats one of its runs.
 
 mod router;
 
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(240);
 /// The longest that a server may take for an answer.
 const ANSWER: Duration = Duration::from_secs(20);
-/// Where the server listens for workers.
+/// The address at which the server listens for workers.
 const JOIN: &str = "10.77.0.1:50050";
 /// Clients that ask at the same time, and what each of them asks for, one after the other.
 const CLIENTS: u64 = 2;
@@ -33,7 +33,7 @@ const LONG: [&str; 2] = [
     "SELECT max(cumsum(cumsum(x, 0), 1), 0)[0:5] AS s FROM (SELECT random_normal([800, 800], seed => 6, chunks => [100, 80]) AS x) t",
 ];
 
-/// What is done to processes, and to ways between parties: 0 is the server.
+/// An action on processes, or on the links between parties; party 0 is the server.
 #[derive(Debug, Clone, Copy)]
 enum Action {
     Cut(usize, usize),
@@ -142,7 +142,7 @@ impl World {
             }
             told.push(format!("{action:?} at {:.1} s", begun.elapsed().as_secs_f64()));
         }
-        // Workers come in place of those who died or left.
+        // New workers replace those that died or left.
         for (_, action) in all {
             if let Action::Kill(party) | Action::Leave(party) = *action {
                 let at = self.worker(party);
@@ -186,7 +186,7 @@ impl World {
     }
 }
 
-/// What the server answers, when it does.
+/// The reply of the server, as soon as it responds.
 fn ask(http: &str, method: &str, path: &str, body: &[u8]) -> Reply {
     let begun = Instant::now();
     loop {

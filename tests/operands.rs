@@ -101,7 +101,7 @@ fn the_chunk_is_the_one_that_has_the_cell() {
     assert_eq!(error.code(), "domain_error", "{}", error.render(sql));
     let detail = error.detail().unwrap_or_default();
     assert!(detail.contains("operand `fused`, chunk [7] of [8], cells [35:40]"), "{detail}");
-    // It is in the body of an HTTP answer as well.
+    // The body of an HTTP response has the same.
     let body = error.to_json(None);
     assert!(body["error"]["detail"].as_str().is_some_and(|d| d.contains("chunk [7]")), "{body}");
 }

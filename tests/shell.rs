@@ -34,14 +34,14 @@ fn tab_completes_by_context() {
     t.line("CREATE TEMP TENSOR my_own AS SELECT arange(3);").sees("created temp tensor");
     t.keys("SELECT * FROM my").until(key::TAB, "FROM my_own");
     t.keys(key::CTRL_C).prompt();
-    // The signature of the function stands behind the cursor.
+    // The signature of the function is shown behind the cursor.
     t.keys("SELECT cumsum(").until(" ", "cumsum(x, axis");
     t.keys(key::CTRL_U).keys(key::CTRL_D);
     assert_eq!(t.ends(), Some(0));
 }
 
 #[test]
-fn what_comes_in_one_piece_is_read_to_its_end() {
+fn input_in_one_piece_is_read_to_its_end() {
     let home = home();
     let mut t = Terminal::open(home.path(), &[]);
     t.prompt().keys("SELECT 1 +\r1 AS one;\rSELECT 40 + 2 AS two;\r.show\r");
@@ -50,7 +50,7 @@ fn what_comes_in_one_piece_is_read_to_its_end() {
 }
 
 #[test]
-fn history_is_searched_and_kept() {
+fn history_is_searched_and_stored() {
     let home = home();
     let mut t = Terminal::open(home.path(), &[]);
     t.prompt().line("SELECT 40 + 2").line("AS answer;").sees("42").prompt();
@@ -170,7 +170,7 @@ fn settings_and_errors() {
 }
 
 #[test]
-fn what_is_typed_has_colours() {
+fn typed_input_has_colours() {
     let home = home();
     let mut t = Terminal::open(home.path(), &[]);
     t.prompt().keys("SELECT cumsum(").until(" ", "cumsum(x, axis");

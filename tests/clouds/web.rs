@@ -16,11 +16,11 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 /// How a server behaves.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Manners {
-    /// It sends whole files only.
+    /// The server sends whole files only.
     pub(crate) no_ranges: bool,
-    /// It sends neither etags nor times.
+    /// The server sends neither etags nor times.
     pub(crate) no_versions: bool,
-    /// It does not say how long files are.
+    /// The server does not send the length of files.
     pub(crate) no_lengths: bool,
 }
 

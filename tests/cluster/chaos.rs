@@ -9,7 +9,7 @@ use crate::cluster_rows;
 use crate::common::{Random, number};
 use std::time::{Duration, Instant};
 
-/// What is done to a worker.
+/// A fault of a worker.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     Kill,

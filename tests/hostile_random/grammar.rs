@@ -37,7 +37,7 @@ impl Function {
     }
 }
 
-/// What statements are made of, from outside.
+/// The words of statements that come from outside.
 #[derive(Debug)]
 pub(super) struct Words {
     pub(super) functions: Vec<Function>,
@@ -47,8 +47,8 @@ pub(super) struct Words {
     pub(super) out: String,
     /// How long lists and chains may be, in items.
     pub(super) long: u64,
-    /// Whether groups and sorts may hold tens of millions of rows: as long as they are not stopped in time, and their
-    /// memory is not all counted, that is for a run that looks for it.
+    /// True if groups and sorts may hold tens of millions of rows. They are not stopped in time, and their memory is
+    /// not all counted, so only a run that looks for this sets it.
     pub(super) heavy: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Uploads: kept whole or not at all, and refused in the words of the client.
+//! Uploads: stored whole or not at all, and refused in the client's terms.
 
 use super::{Server, read, until};
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ fn uploads_that_would_change_are_refused_in_the_words_of_the_client() {
     assert_eq!(status, 400);
     assert!(e["message"].to_string().contains("57 ns"), "{e}");
     assert_eq!(put("an", &npy([i64::MIN, 57_000])).0, 201);
-    // Nothing of what the server made of the request is told.
+    // The response reveals nothing of the server's own form of the request.
     let whole = npy([0, 0]);
     for (path, body, reason) in [
         ("x?dims=k,k", labels(vec![1, 2]), "`dims=k,k` names `k` twice"),

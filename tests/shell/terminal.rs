@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What a test waits for before it fails.
+/// Time-out of each wait of a test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Keys that have no letter.
@@ -52,7 +52,7 @@ impl Terminal {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None).unwrap();
         let end = || Stdio::from(pty.slave.try_clone().unwrap());
-        // `setsid` makes the terminal the one that sends signals: without it Ctrl-C is a character.
+        // `setsid` makes the terminal the controlling one, which sends signals: without it Ctrl-C is a character.
         let child = Command::new("setsid")
             .arg("--ctty")
             .arg(env!("CARGO_BIN_EXE_tessera"))
@@ -140,7 +140,7 @@ impl Terminal {
         self.waits("prompt", |screen| screen.trim_end().ends_with("tessera>"))
     }
 
-    /// What the screen shows.
+    /// The contents of the screen.
     pub(super) fn shown(&self) -> String {
         self.screen.lock().unwrap().screen().contents()
     }

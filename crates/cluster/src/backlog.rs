@@ -102,7 +102,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_waits_is_counted_over_time() {
+    fn waiting_work_is_counted_over_time() {
         let (mut inner, start) = (Inner::default(), Instant::now());
         let at = |ms| start + Duration::from_millis(ms);
         let waiting =

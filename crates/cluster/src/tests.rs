@@ -365,7 +365,7 @@ pub(crate) fn plans() -> Vec<(&'static str, Arc<Tiling>)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_bits_are_those_of_one_machine() {
+async fn clusters_return_the_bits_of_one_machine() {
     for workers in [1, 2, 3, 5] {
         let bench = Bench::new(workers).await;
         let mut moved = 0;
@@ -426,7 +426,7 @@ async fn two_arrays_at(bench: &Bench, path: &Path) -> (Arc<Tiling>, Sources) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn arrays_come_from_where_they_are() {
+async fn arrays_are_read_from_their_own_party() {
     let bench = Bench::new(3).await;
     let (t, sources) = two_arrays(&bench).await;
     let (_, totals) = bench.both(&t, &sources).await;
@@ -471,7 +471,7 @@ async fn errors_of_users_are_told_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_leaves_hands_nothing_over_and_loses_nothing() {
+async fn a_worker_that_leaves_when_idle_loses_nothing() {
     let mut bench = Bench::new(2).await;
     bench.workers[0].0.cancel();
     let (_, ended) = bench.workers.remove(0);

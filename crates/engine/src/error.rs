@@ -447,7 +447,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_output_without_space_is_told_from_others() {
+    fn an_output_without_space_differs_from_other_faults() {
         let of = |kind: std::io::ErrorKind| Error::io("write", "the output", kind.into());
         assert_eq!(of(std::io::ErrorKind::StorageFull).code(), "no_space");
         assert_eq!(of(std::io::ErrorKind::FileTooLarge).code(), "no_space");

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_the_system_refuses_ends_who_asks_for_it() {
+    fn refused_memory_fails_only_its_caller() {
         let quota = Quota::new(64 << 20);
         let pool = Pool::new(quota.clone(), 32 << 20);
         drop(pool.take(5 << 20));

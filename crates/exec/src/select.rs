@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_memory_is_kept_in_files() {
+    fn selections_larger_than_memory_go_to_files() {
         let dir = tempfile::tempdir().unwrap();
         // 160 KB are selected; memory is 64 KB.
         let r = room(64 << 10, 1 << 20, dir.path());
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_stays_in_order_and_in_the_quota() {
+    fn selected_cells_stay_ordered_and_within_the_quota() {
         let dir = tempfile::tempdir().unwrap();
         let r = room(1 << 20, 0, dir.path());
         let quota = r.quota.clone();
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_never_came_is_told() {
+    fn a_missing_chunk_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let sink = Select::new(Grid::regular(&[4], &[2]), room(1 << 20, 0, dir.path()));
         let x = Arc::new(Chunk::from_vec(&[2], vec![1i64, 2]).unwrap());

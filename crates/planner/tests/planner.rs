@@ -54,7 +54,7 @@ fn plan(b: Builder, roots: &[NodeId]) -> Tiling {
 }
 
 #[test]
-fn a_part_of_a_graph_is_what_its_root_needs() {
+fn a_part_of_a_graph_holds_the_nodes_that_its_root_needs() {
     let mut b = Builder::new(Config::default());
     let x = b.load(source("x", &[10], &[5])).unwrap();
     let y = b.load(source("y", &[10], &[5])).unwrap();
@@ -330,7 +330,7 @@ fn stacks_keep_their_cuts_until_they_are_too_large() {
 }
 
 #[test]
-fn what_cannot_be_factored_is_refused() {
+fn inputs_that_cannot_be_factored_are_refused() {
     let mut b = Builder::new(Config::default());
     let x = b.load(source("x", &[3, 4], &[3, 4])).unwrap();
     let v = b.load(source("v", &[3], &[3])).unwrap();
@@ -419,7 +419,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn readers_are_those_who_read(choices in proptest::collection::vec(any::<u8>(), 1..5), a in 1u64..8, c in 1u64..10) {
+    fn counted_readers_equal_actual_readers(choices in proptest::collection::vec(any::<u8>(), 1..5), a in 1u64..8, c in 1u64..10) {
         // One chunk an operand, a few, as many as there are.
         for batch_cells in [Some(0), Some(12), None] {
             let mut b = Builder::new(Config { batch_cells, ..tiny() });

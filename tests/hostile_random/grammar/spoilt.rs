@@ -44,7 +44,7 @@ impl Grammar<'_> {
         self.pick::<String>(&words).clone()
     }
 
-    /// What may be no text at all.
+    /// Bytes that may be no text at all.
     pub(super) fn bytes(&mut self) -> Vec<u8> {
         let mut bytes = match self.draw(7) {
             0 => (0..self.draw(400)).map(|_| self.random.next() as u8).collect(),

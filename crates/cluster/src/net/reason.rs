@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_a_certificate_are_told() {
+    fn the_reason_lists_the_names_of_a_certificate() {
         let said = "invalid peer certificate: certificate not valid for name \"w0.w\"; certificate is only valid for \
                     DnsName(\"tessera\"), DnsName(\"*.w\") or IpAddress(10.0.0.1)";
         let reason = other_name(said).unwrap_or_default();

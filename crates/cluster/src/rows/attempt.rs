@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_who_goes_on() {
+    fn errors_decide_who_continues() {
         let Ended::Failed(error) = reported("cancelled", Class::User) else { panic!("not again") };
         assert_eq!((error.code(), error.class()), ("not_found", Class::Retry));
         assert_eq!(error.to_string(), "it went wrong (worker 1, a:1)");

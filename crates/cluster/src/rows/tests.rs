@@ -430,7 +430,7 @@ async fn a_task_that_kills_workers_is_poison_and_nothing_else_is() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_dropped_leaves_nothing() {
+async fn dropped_tasks_leave_nothing() {
     let stage = Stage::new(|_, _, _| What::Hangs(1));
     let (bench, fakes) = with_fakes(2, &stage).await;
     let plan = RowsPlan::new(&bench.cluster, "a statement");
@@ -461,7 +461,7 @@ async fn what_is_dropped_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_leaves_gets_no_tasks_and_ends_those_that_it_has() {
+async fn a_leaving_worker_finishes_its_tasks_and_gets_no_more() {
     let stage = Stage::new(|_, _, _| What::Hangs(1));
     let (mut bench, _fakes) = with_fakes(1, &stage).await;
     let plan = RowsPlan::new(&bench.cluster, "a statement");
@@ -494,7 +494,7 @@ async fn a_worker_that_leaves_gets_no_tasks_and_ends_those_that_it_has() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_worker_cannot_run_the_server_runs_unless_it_is_suspect() {
+async fn the_server_runs_tasks_that_workers_cannot_unless_suspect() {
     let none = Bench::new(0).await;
     let plan = RowsPlan::new(&none.cluster, "a statement");
     assert!(matches!(read(&plan, 0, 1).await, Err(RowsLost::Here(_))));

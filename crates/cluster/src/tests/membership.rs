@@ -5,7 +5,7 @@ use crate::net::Peers;
 use crate::wire::{Hello, Version, Welcome};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_leaves_hands_over_what_is_still_needed() {
+async fn a_leaving_worker_hands_over_chunks_that_are_still_needed() {
     let mut handed_over = 0;
     for (name, t) in plans() {
         let mut bench = Bench::new(3).await;

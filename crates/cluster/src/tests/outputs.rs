@@ -70,7 +70,7 @@ async fn write(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_workers_wrote_is_neither_fetched_nor_made_again() {
+async fn chunks_that_workers_wrote_are_neither_fetched_nor_recomputed() {
     let mut bench = Bench::with_timeout(2, Duration::from_millis(1500)).await;
     // One result is read by the stages of the other; its chunks are retained until the statement ends.
     let t = plan(4096, |b| {

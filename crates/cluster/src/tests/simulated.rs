@@ -70,7 +70,7 @@ async fn orders_grow_with_workers_and_not_with_operands() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workers_that_forget_are_told_again() {
+async fn workers_that_forget_get_the_whole_log() {
     let (bench, fakes) = with_fakes(6, 2).await;
     for plan in many::plans(3_000).unwrap() {
         driven(&bench, &plan).await;

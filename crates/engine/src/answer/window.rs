@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_go_where_they_lie() {
+    fn parts_are_placed_at_their_offsets() {
         let whole = Region { start: [2, 0, 0].as_slice().into(), end: [4, 3, 4].as_slice().into() };
         let part = Region { start: [2, 1, 1].as_slice().into(), end: [4, 3, 3].as_slice().into() };
         let mut to = vec![0u8; 24];

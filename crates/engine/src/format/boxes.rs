@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_in_the_middle() {
+    fn omitted_cells_are_in_the_middle() {
         let (text, shown) = drawn(6, "0123456789", Some(40));
         insta::assert_snapshot!(text, @"
         ┌──────────┬──────────┬───┬──────────┐

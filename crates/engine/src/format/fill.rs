@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_value_stands_for_masked_cells_unless_a_cell_has_it() {
+    fn the_usual_fill_value_is_used_unless_a_cell_has_it() {
         use DType::*;
         let bytes = |v: &[u8]| Buffer::from_vec(v.to_vec());
         assert_eq!(chosen(UInt8, bytes(&[1, 2]), None).unwrap(), None);

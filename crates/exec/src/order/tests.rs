@@ -246,7 +246,7 @@ fn only_stages_that_no_stage_reads_are_results_alone() {
 }
 
 #[test]
-fn what_the_plan_does_not_have_cannot_be_told() {
+fn operands_that_a_plan_lacks_cannot_be_assigned() {
     let t = plan();
     let none = vec![Bitmap::default(); t.plan().stages.len()];
     for (stage, number) in [(StageId(0), 128), (StageId(99), 0)] {

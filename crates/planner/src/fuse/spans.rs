@@ -117,7 +117,7 @@ mod tests {
     use smallvec::smallvec;
 
     #[test]
-    fn spans_hold_what_chunks_meet() {
+    fn spans_cover_the_chunks_that_they_meet() {
         let codes: Vec<u32> = (0..3650).map(|day| day / 30).collect();
         let groups = Groups { count: codes[3649] + 1, codes: codes.clone().into() };
         let grid = AxisGrid { len: 3650, first: 100, chunk: 365 };

@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn real_plans_are_left_with_what_is_needed(
+    fn recovery_of_real_plans_runs_only_needed_operands(
         choices in proptest::collection::vec(any::<u8>(), 1..5),
         a in 1u64..8,
         c in 1u64..10,
@@ -138,7 +138,7 @@ proptest! {
 }
 
 #[test]
-fn a_plan_with_nothing_there_is_left_as_it_is() {
+fn a_plan_without_available_chunks_runs_whole() {
     let mut b = Builder::new(Config::default());
     let x = b.load(source("x", &[1_000_000_000 * 1024, 1024], &[1024, 1024])).unwrap();
     let m = b.reduce_axes(x, ReduceKind::Mean, &[0, 1]).unwrap();

@@ -502,7 +502,7 @@ fn small_workers_get_no_operand_that_does_not_fit() {
 }
 
 #[test]
-fn plans_are_sent_as_they_are() {
+fn plans_survive_serialisation_bit_by_bit() {
     // NaN and infinity as constants, tables, groups, quantiles: numbers that JSON lacks are sent as their bits.
     let mut b = Builder::new(tiny());
     let x = b.load(source("x", &[7, 9], &[2, 3])).unwrap();

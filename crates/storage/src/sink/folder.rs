@@ -264,7 +264,7 @@ impl Folder {
         self.put_bytes(key, bytes.into(), mode).await
     }
 
-    /// As [`Folder::put`], of shared bytes.
+    /// Like [`Folder::put`], for shared bytes.
     pub(super) async fn put_bytes(
         &self,
         key: &str,

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_marks_nothing_and_stays() {
+    fn markers_that_are_no_numbers_have_no_effect_and_stay() {
         // xarray and netCDF4 read all cells of these.
         let texts = [
             ("missing_value", json!("N/A")),

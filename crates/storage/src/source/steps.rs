@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_is_no_step() {
+    fn steps_without_effect_are_omitted() {
         let list = json!([{"id": "bitround", "keepbits": 4},
             {"id": "quantize", "digits": 1, "dtype": "float32", "astype": null}]);
         assert_eq!(steps(&list, "<f4"), Ok(None));

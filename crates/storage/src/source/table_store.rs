@@ -434,7 +434,7 @@ mod tests {
     use crate::source::passing;
 
     #[test]
-    fn files_that_may_not_be_read_are_told_from_others() {
+    fn files_without_permission_differ_from_missing_ones() {
         let of = |kind: std::io::ErrorKind| Error::Generic {
             store: "local files",
             source: Box::new(std::io::Error::from(kind)),

@@ -64,7 +64,7 @@ pub(crate) fn extensions_of_array(
     Ok(())
 }
 
-/// As [`extensions_of_array`], of a group.
+/// Like [`extensions_of_array`], for a group.
 pub(crate) fn extensions_of_group(
     who: Who<'_>,
     doc: &Map<String, Value>,
@@ -127,7 +127,7 @@ pub(crate) fn take_v3(
     Ok(taken)
 }
 
-/// As [`take_v3`], from Zarr v2's metadata of an array of NumPy's type `dtype`.
+/// Like [`take_v3`], from Zarr v2's metadata of an array of NumPy's type `dtype`.
 pub(crate) fn take_v2(
     who: Who<'_>,
     doc: &mut Map<String, Value>,

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_says_why() {
+    fn invalid_times_state_a_reason() {
         for (units, calendar, part) in [
             ("fortnights since 2000-01-01", None, "fortnights"),
             ("days since the flood", None, "the flood"),

@@ -18,7 +18,7 @@ async fn read_part(plan: &Arc<RowsPlan>, number: u32) -> Result<Vec<Bytes>, Rows
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_that_a_worker_kept_are_kept_by_others() {
+async fn others_take_over_the_rows_of_a_lost_worker() {
     let stage = Stage::new(|_, task, attempt| match (task, attempt) {
         (0, 1) => What::LacksRows,
         (6, 1) => What::Dies(1),

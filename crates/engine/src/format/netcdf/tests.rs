@@ -155,7 +155,7 @@ fn datetimes_masks_and_names_are_as_readers_take_them() {
 }
 
 #[test]
-fn what_cannot_be_one_dataset_is_refused() {
+fn results_that_cannot_be_one_dataset_are_refused() {
     let x =
         |n: usize| tensor("a", DType::Int8, vec![dim("x", None)], &[n as u64], vec![0i8; n], None);
     let e = written(&[&x(2), &x(3).renamed("b")]).unwrap_err();

@@ -181,7 +181,7 @@ fn a_new_statement_does_not_look_for_chunks() {
 }
 
 #[test]
-fn what_only_loaded_operands_read_is_not_held() {
+fn inputs_of_loaded_operands_alone_are_not_held() {
     // Two maps over the same loads, which are expensive: one map is stored, so each load has a single reader left.
     let mut toy = Toy::default();
     let load = toy.load(400, 1000);
@@ -204,7 +204,7 @@ fn what_only_loaded_operands_read_is_not_held() {
 }
 
 #[test]
-fn a_chunk_that_is_not_what_was_written_is_computed_again() {
+fn a_corrupt_chunk_is_recomputed() {
     let plan = tree(6, 100);
     let (kept, b) = (kept(1 << 30), bench(2, 1 << 22));
     b.run_kept(&kept.statement(false), &plan, &Arc::default(), u64::MAX).outcome.result.unwrap();

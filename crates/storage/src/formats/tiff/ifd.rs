@@ -164,7 +164,7 @@ impl Ifd<'_> {
         }
     }
 
-    /// As [`Ifd::uints`], for floats.
+    /// Like [`Ifd::uints`], for floats.
     pub(super) fn floats(&self, file: &View<'_>, tag: u16, max: u64) -> Result<Vec<f64>, Fault> {
         let Some(values) = self.get(tag)? else { return Ok(Vec::new()) };
         let bits = values.uints(file, 0, values.count.min(max))?;

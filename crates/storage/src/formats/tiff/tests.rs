@@ -193,7 +193,7 @@ fn the_crs_is_a_code_or_a_name() {
 }
 
 #[test]
-fn what_is_not_supported_is_refused_by_name() {
+fn unsupported_features_are_refused_by_name() {
     for (name, wanted) in [
         ("refused_complex.tif", "complex float of 64 bits"),
         ("refused_lzma.tif", "compression LZMA"),

@@ -183,7 +183,7 @@ fn memory_is_not_shared_with_other_processes() {
 }
 
 #[test]
-fn what_cannot_be_written_is_told() {
+fn failed_writes_are_reported() {
     let b = bench(None);
     for (url, code) in [
         ("gs://bkt", "bad_url"),

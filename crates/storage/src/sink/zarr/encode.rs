@@ -187,7 +187,7 @@ impl Encoder {
         self.run(ArrayBytes::new_flen(cells))
     }
 
-    /// As [`Encoder::encode`], for concatenated texts.
+    /// Like [`Encoder::encode`], for concatenated texts.
     pub(super) fn encode_texts(
         &self,
         bytes: &[u8],

@@ -502,7 +502,7 @@ mod tests {
     use tessera_planner::catalog::DimLabel;
 
     #[test]
-    fn links_stay_if_what_they_name_is_written() {
+    fn links_stay_if_their_targets_are_written() {
         let links = [("bounds", "lat_bnds"), ("grid_mapping", "crs: lat lon"), ("units", "m")];
         let attrs: Attrs = links.map(|(k, v)| (k.to_string(), Value::from(v))).into();
         let keys = |written: &[&str]| {

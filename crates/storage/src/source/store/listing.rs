@@ -32,7 +32,7 @@ impl Store {
         self.names_below(key, depth, limit, true).await
     }
 
-    /// As [`Store::files`], without prefixes.
+    /// Like [`Store::files`], without prefixes.
     pub(crate) async fn objects(
         &self,
         key: &str,

@@ -20,7 +20,7 @@ pub(crate) struct Known {
 }
 
 impl Store {
-    /// As [`Store::over`], of the members of an archive in the object of this store.
+    /// Like [`Store::over`], for the members of an archive in the object of this store.
     pub(crate) fn over_members(&self, client: Arc<dyn ObjectStore>) -> Store {
         Store { has_suffixes: true, has_headers: true, ..self.over(client) }
     }

@@ -137,7 +137,7 @@ fn damage_is_found() {
 }
 
 #[test]
-fn what_is_not_read_is_named() {
+fn members_that_are_not_read_are_named() {
     let e = open_local(&data("stores/below.zarr.zip")).unwrap_err();
     assert!(e.to_string().contains("no Zarr store at its root"), "{e}");
     assert!(e.hint().unwrap().contains("below.zarr.zip#inner"), "{:?}", e.hint());

@@ -42,7 +42,7 @@ fn texts_beside_the_labels_of_a_dimension_are_coordinates() {
 }
 
 #[test]
-fn what_marks_missing_cells_is_a_text_without_decoding() {
+fn without_decoding_a_marker_is_a_text() {
     let options = Options { decode_cf: false, ..Options::default() };
     for name in ["classic.nc", "netcdf4.nc", "zarr2.zarr", "zarr3.zarr"] {
         let opened = run(open(&data(&format!("texts/{name}")), &options, &stores())).unwrap();

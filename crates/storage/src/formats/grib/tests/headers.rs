@@ -51,7 +51,7 @@ fn files_are_recognised() {
 }
 
 #[test]
-fn words_between_messages_are_none() {
+fn words_between_messages_are_ignored() {
     let file = bytes("cube2.grib");
     let one = u64::from_be_bytes(file[8..16].try_into().unwrap()) as usize;
     let mut text = file[..one].to_vec();

@@ -1,7 +1,7 @@
 //! NetCDF's classic format: a header, then the cells of each variable, contiguous and big-endian.
 //!
 //! 1. [`File::new`] names dimensions and variables as Zarr's writer does. It reads cells in advance only if their
-//! values decide their form: the fill value of masked cells, the unit in which times are whole.
+//!    values decide their form: the fill value of masked cells, the unit in which times are whole.
 //! 2. The header has the offset of each variable, so that the file is written sequentially, window by window.
 //!
 //! The version is CDF-2, which every reader knows, unless a variable has a type or a size that only CDF-5 has.

@@ -185,8 +185,8 @@ fn sorts_of_narrow_rows_and_windows_above_them_use_files() {
     );
 }
 
-/// Different values of so many cells: 16 bytes each while they are found, and as many once more at the end.
-/// A statement may be given less than there is: it puts chunks and rows aside as if that were all.
+/// This number of different values: 16 bytes each while they are found, and the same again at the end. A statement may
+/// have less memory than the process: it spills chunks and rows as if its budget were all memory.
 #[test]
 fn a_statement_stays_within_the_memory_of_its_session() {
     let p = Place::open(&[("memory-limit", "1GiB"), ("spill-limit", "1GiB")]);

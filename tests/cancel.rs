@@ -137,8 +137,8 @@ fn whole_statements_cancelled_at_any_moment_leave_nothing() {
     }
 }
 
-/// Runs a script and stops it after a time. What came of it: its answers or the code of its error; `None` if nobody
-/// waited. And how long that took after the cancel.
+/// Runs a script and stops it after a time. Returns its answers or the code of its error (`None` if no client waited),
+/// and the time from the cancel to the end.
 fn stopped(
     p: &Place,
     sql: &str,

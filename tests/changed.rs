@@ -211,7 +211,7 @@ fn a_killed_statement_resumes_only_with_the_versions_that_it_had_read() {
         });
         drop(s);
         assert!(!names(&kept.join("reads")).is_empty());
-        // Chunks are lost, and have to be made again.
+        // Chunks are lost, and have to be recomputed.
         for chunk in chunks().iter().skip(1) {
             fs::remove_file(chunk).unwrap();
         }

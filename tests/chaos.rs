@@ -37,7 +37,7 @@ struct Expected {
     cancelled: Vec<String>,
     /// Tensors that exist, with the sum of their cells.
     tensors: Vec<(String, i64)>,
-    /// Tensors that nobody knows about: whole, or not at all.
+    /// Tensors whose outcome is unknown: whole, or not at all.
     doubtful: Vec<(String, i64)>,
     /// Files of the output.
     outputs: Vec<String>,
@@ -242,7 +242,7 @@ impl Client<'_> {
         assert_eq!((lines.len(), total(lines[1])), (3, sum), "{result}");
     }
 
-    /// Seeds are drawn once, whoever asks and how often.
+    /// Seeds are drawn once, however often the result is requested.
     fn drawn(&mut self) {
         let result = self.keeps("SELECT random_normal([5]) AS v", "drawn");
         self.pause();

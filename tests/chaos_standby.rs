@@ -1,6 +1,6 @@
-//! A live server, its standby and their workers, of which some are killed, stopped or asked to end while clients ask:
-//! what was acknowledged ends under its id with the bits of one process, whoever lost its turn refuses, and nothing is
-//! left behind.
+//! A live server, its standby and their workers, some of which are killed, stopped or asked to end while clients ask.
+//! Acknowledged statements end under their ids with the bits of one process, servers that lose their turn refuse
+//! requests, and no leftovers remain.
 //!
 //! `TESSERA_STANDBY_RUNS=100 cargo test --test tests chaos_standby:: -- --nocapture` is the long run;
 //! `TESSERA_SEED=… TESSERA_STANDBY_RUNS=1` plays one of its runs again.

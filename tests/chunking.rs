@@ -84,8 +84,8 @@ impl Sink for Keep {
 
 /// The value on a grid of 2^-20, whose lines lie where no value is.
 ///
-/// Means and variances may differ in the last bit with the order of additions. Two that are equal on paper are equal
-/// again on the grid, so that whoever asks for their order gets one answer.
+/// Means and variances may differ in the last bit with the order of additions. Rounding to the grid makes values equal
+/// that are equal on paper, so that sorts have one answer.
 fn settled(b: &mut Builder, v: NodeId) -> NodeId {
     let [up, aside, down] = [f64::from(1 << 20), 0.37, 1.0 / f64::from(1 << 20)]
         .map(|c| b.constant(Scalar::f64(c)).unwrap());

@@ -245,7 +245,7 @@ impl Cluster {
         self.http.clone()
     }
 
-    /// Starts a worker whose process may map so many KiB.
+    /// Starts a worker whose process may map this number of KiB.
     pub(crate) fn start_narrow(&mut self, kib: u64, memory: &str) {
         self.started += 1;
         let (name, whole) = (format!("w{}", self.started), self.command());
@@ -515,7 +515,7 @@ fn a_server_and_its_workers() {
         &format!("SET tessera.spread = 'none'; {temp}"),
     );
     assert_eq!((spread.status, spread.body), (200, embedded.unwrap().body));
-    // One worker leaves, and nobody misses it.
+    // One worker leaves, and no statement needs it.
     signal(&cluster.workers[0], nix::sys::signal::Signal::SIGTERM);
     assert!(cluster.workers.remove(0).child.wait().unwrap().success());
     cluster.wait_for(1);
@@ -562,7 +562,7 @@ pub(crate) fn failing(sound: usize, failing: usize, fail: &str) -> Option<Cluste
     failing_with("128MiB", sound, failing, fail)
 }
 
-/// The same, of workers that may take so much memory.
+/// The same, with workers that have this memory limit.
 fn failing_with(memory: &'static str, sound: usize, failing: usize, fail: &str) -> Option<Cluster> {
     failing_in(Vec::new(), memory, sound, failing, fail)
 }

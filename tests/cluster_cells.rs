@@ -29,7 +29,7 @@ fn explained(cluster: &Cluster, sql: &str) -> Value {
     serde_json::from_str(reply.body.lines().last().unwrap()).unwrap()
 }
 
-/// The runs of tensor plans, wherever they stand in an explanation.
+/// The runs of tensor plans, anywhere in an explanation.
 fn runs(explained: &Value, found: &mut Vec<Value>) {
     match explained {
         Value::Object(map) => map.iter().for_each(|(key, value)| match (key.as_str(), value) {

@@ -204,7 +204,7 @@ fn a_second_statement_over_the_warehouse_uses_chunks_of_workers() {
     answer(make);
     let first = "SELECT sum(sort(w, axis => 1)[:, 0]) AS s FROM w";
     let want = answer(first);
-    // Workers retain chunks once they have forgotten the statement: what they told before it began says nothing of that.
+    // Workers retain chunks once they have forgotten the statement, so a report from before does not show them.
     cluster.is_heard();
     cluster.is_quiet("the first statement");
     let retained = |sql: &str| {

@@ -81,7 +81,7 @@ fn number(of: &Value, name: &str) -> u64 {
     of[name].as_u64().unwrap_or_else(|| panic!("{name}: {of}"))
 }
 
-/// A counter of all workers, as they told it with their last beat.
+/// A counter of all workers, from their last heartbeats.
 fn counted(cluster: &Cluster, name: &str) -> u64 {
     cluster.alive().iter().map(|w| number(w, name)).sum()
 }

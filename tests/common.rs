@@ -30,7 +30,7 @@ pub(crate) struct Certified {
     pub(crate) authority: String,
 }
 
-/// A certificate of an authority that nobody else has.
+/// A certificate of an authority of its own.
 pub(crate) fn certified() -> Certified {
     certified_for(&["127.0.0.1", "localhost"])
 }
@@ -189,7 +189,7 @@ impl Place {
         if !output.is_empty() {
             left.push(format!("output {output:?}"));
         }
-        // Files without a name are open as long as somebody holds them.
+        // Files without a name are open as long as a holder exists.
         for fd in fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
             if let Ok(to) = fs::read_link(fd.path())
                 && to.starts_with(self.directory.path())

@@ -161,7 +161,7 @@ fn random_damages_of_a_warehouse_never_give_a_wrong_value() {
                 Ok(lines) => assert_eq!(&lines, right, "{what}: {sql}"),
                 Err(e) => {
                     fails += 1;
-                    // A name whose definition is gone is nobody's name: the file is called as the name is.
+                    // If the file of a definition is removed, its name is unknown. The stem of the file is the name.
                     let is_lost = |name: &String| {
                         let stem =
                             name.strip_prefix("catalog/").and_then(|n| n.strip_suffix(".json"));

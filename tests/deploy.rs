@@ -233,7 +233,7 @@ fn volumes_belong_to_the_user_of_the_process() {
         for mount in mounts {
             let volume = volumes.iter().find(|v| v["name"] == mount["name"]).unwrap();
             if let Some(secret) = volume.get("secret") {
-                // The group reads it and nobody else, as the parties demand.
+                // Only owner and group may read it, as the parties demand.
                 assert_eq!(secret["defaultMode"].as_u64(), Some(0o440), "{volume}");
             } else {
                 assert!(volume.get("emptyDir").is_some() && mount.get("readOnly").is_none());

@@ -165,7 +165,7 @@ fn all_islands_are_shown_and_nothing_runs() {
     assert_eq!(what(ran), what(islands));
     assert!(ran[1]["plan"].is_object(), "{analyzed}");
 
-    // Rows that become a tensor have the labels of their keys, so what comes after them can be told.
+    // Rows that become a tensor have the labels of their keys, so the plan after them is known.
     let sql = "SELECT t2m - tensor(SELECT lat, median(t2m) FROM era5 GROUP BY lat) AS d FROM era5";
     let text = db.text(&format!("EXPLAIN {sql}"));
     assert!(text.contains("island 1 (cell) at 1:"), "{text}");

@@ -276,7 +276,7 @@ fn the_time_of_a_server_is_over_everywhere() {
     }
 }
 
-/// Small steps, each over the one before twice; a call that nobody can stop.
+/// Small steps, each of which reads the previous one twice; a call that cannot be interrupted.
 #[test]
 fn functions_that_put_together_are_bounded_together() {
     let server = small();
@@ -376,7 +376,7 @@ fn exponentially_repeated_parts_are_computed_once() {
     let answer = |sql: &str| {
         let begun = Instant::now();
         let reply = server.ask("POST", "/v1/query?format=csv", "", sql.as_bytes());
-        // Whatever doubles with each of so many steps takes longer than anybody waits.
+        // Work that doubles with each of these steps would take longer than any time-out.
         assert!(begun.elapsed() < Duration::from_secs(50), "{sql:.200}: {:?}", begun.elapsed());
         reply.text().lines().last().unwrap_or_default().to_string()
     };

@@ -38,7 +38,7 @@ fn with_body(mut bytes: Vec<u8>, length: i64) -> Vec<u8> {
     bytes
 }
 
-/// A Parquet file whose footer says that it has so many row groups.
+/// A Parquet file whose footer states this number of row groups.
 fn groups(count: &[u8]) -> Vec<u8> {
     // version: 1; schema: a structure with its name and no children; num_rows: 0; row_groups: a list of structures.
     let mut footer = vec![0x15, 2, 0x19, 0x1c, 0x48, 1, b'm', 0x15, 0, 0, 0x16, 0, 0x19, 0xfc];

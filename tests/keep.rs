@@ -262,7 +262,7 @@ fn existing_outputs_stay_unless_overwriting_is_requested() {
         ));
     }
     assert_eq!(p.tensors(&format!("SELECT x FROM '{}'", p.shown("x.ZARR")))[0].len(), 5);
-    // A directory that is no store is nobody's to replace.
+    // A directory that is no store must not be replaced.
     fs::create_dir(p.path("mine")).unwrap();
     fs::write(p.path("mine/thesis.txt"), "years of work").unwrap();
     let e = p.fails(&format!(
@@ -275,7 +275,7 @@ fn existing_outputs_stay_unless_overwriting_is_requested() {
     assert_eq!(e.code(), "not_found", "{e}");
     let e = p.fails("COPY (SELECT arange(5) AS x) TO 'http://localhost/x.npy' STORED AS NPY");
     assert_eq!(e.code(), "unsupported", "{e}");
-    // /proc takes no directories: a place that refuses, for whoever asks.
+    // /proc refuses new directories, even from root.
     let e = p.fails("COPY (SELECT arange(5) AS x) TO '/proc/x.zarr' STORED AS ZARR");
     assert!(["not_found", "permission_denied", "storage_error"].contains(&e.code()), "{e}");
 }

@@ -102,7 +102,8 @@ fn cells_that_no_entry_names_go_unless_somebody_writes_them() {
     let mut live = p.started(&create("live"), "the other writes", || {
         p.count("warehouse/data") > before + 10 || names(&p.path("warehouse/data")).len() == 3
     });
-    // The living one collects too: whoever has the lock of the dead one's store removes it.
+    // The live process collects leftovers, too: the process that gets the lock of the dead one's store removes the
+    // store.
     until("the dead one's store is gone", || {
         p.run("SELECT sum(arange(5)) AS s");
         names(&p.path("warehouse/data")).len() == 3

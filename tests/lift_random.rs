@@ -101,6 +101,6 @@ fn lift_changes_no_answer() {
     }
     let wrong = differ.matches("\n  dense\n").count();
     assert!(wrong == 0, "{wrong} of {run} answers differ{differ}");
-    // Queries that nobody answers test nothing.
+    // Queries without an answer test nothing.
     assert!(only.is_some() || failed * 20 <= run, "{failed} of {run} queries have no answer");
 }

@@ -170,7 +170,7 @@ impl World {
         self.cluster.environment.push(("TESSERA_RESULT_TTL".into(), "1".into()));
         let root = self.cluster.path("");
         let left = || but_for_epochs(left_below(&root, &root));
-        // One server forgets the statements, the next one finds their cells named by nobody.
+        // One server forgets the statements; the next one finds that no entry names their cells.
         let is_forgotten = || !left().iter().any(|f| f.starts_with("warehouse/statements/"));
         let is_bare = || left().iter().all(|f| f.starts_with("output/"));
         for is_done in [&is_forgotten as &dyn Fn() -> bool, &is_bare] {

@@ -1,4 +1,4 @@
-//! Errors of kernels say in which operand they were met: the stage, its chunk and the cells, whoever has to act.
+//! Errors of kernels name the operand that raised them: the stage, its chunk and the cells, for errors of every class.
 
 use crate::cluster::{Cluster, patient};
 use crate::common::Place;

@@ -331,7 +331,7 @@ fn a_statement_that_runs_again_uses_what_it_had_kept() {
     drop(s);
     let kept = p.warehouse().join("statements").join(&id);
     assert!(kept.is_dir());
-    // Chunks of a statement that nobody knows, written to a moment ago and long ago.
+    // Chunks of an unknown statement, written a moment ago and long ago.
     let strange = |id: &str| {
         let chunks = p.warehouse().join("statements").join(id).join("chunks/key");
         std::fs::create_dir_all(&chunks).unwrap();

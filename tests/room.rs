@@ -148,7 +148,7 @@ fn on_a_full_file_system_statements_report_it_and_the_server_continues() {
     let script = mount.replace("{dir}", &probe.path().display().to_string());
     let works = Command::new(around[0]).args(&around[1..]).args(["sh", "-c", &script]).output();
     if !works.is_ok_and(|o| o.status.success()) {
-        // This machine lets nobody mount a file system: the other test has to do.
+        // Mounting is not permitted on this machine: the other test covers it.
         return;
     }
     let s = small(&around, mount);

@@ -214,7 +214,7 @@ fn pass(
     server: &Turns,
     fault: impl FnOnce(&str) -> Option<Fault>,
 ) -> io::Result<()> {
-    // The last byte is looked at and left: closing a connection with bytes that nobody read resets it.
+    // The last byte is peeked, not read: closing a connection with unread bytes resets it.
     let mut request = head(&mut client)?;
     let text = String::from_utf8_lossy(&request).into_owned();
     let length: usize = field(&text, "content-length").and_then(|v| v.parse().ok()).unwrap_or(0);

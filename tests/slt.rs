@@ -127,7 +127,7 @@ pub(crate) fn answer_lines(answer: Answer) -> Vec<String> {
     }
 }
 
-/// Items that are called by their texts stand in scripts as `v0`, `v1`, … by position.
+/// In scripts, items that are named by their texts are called `v0`, `v1`, … by position.
 fn script_name(at: usize, name: &str) -> String {
     let is_word = |c: char| c.is_alphanumeric() || "_.".contains(c);
     let is_name = name.chars().all(is_word) && !name.starts_with(|c: char| c.is_ascii_digit());

@@ -284,7 +284,7 @@ impl World {
         }
         self.kill();
         let others = || but_for_epochs(self.left());
-        // One server forgets the statements, the next one finds their cells named by nobody.
+        // One server forgets the statements; the next one finds that no entry names their cells.
         let forgotten = || !self.left().iter().any(|f| f.starts_with("warehouse/statements/"));
         for is_done in [&forgotten as &dyn Fn() -> bool, &|| others() == kept] {
             assert!(self.start(&[("TESSERA_RESULT_TTL", "1")]));

@@ -342,7 +342,7 @@ impl World {
         }
         self.kill_workers(None);
         [0, 1].into_iter().for_each(|at| self.kill(at));
-        // One server forgets the statements, the next one finds their cells named by nobody.
+        // One server forgets the statements; the next one finds that no entry names their cells.
         let is_forgotten =
             |w: &World| !w.left().iter().any(|f| f.starts_with("warehouse/statements/"));
         let is_output = |f: &String| f.starts_with("output/");

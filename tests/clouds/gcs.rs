@@ -52,7 +52,7 @@ impl Gcs {
         self.buckets.lock().unwrap()
     }
 
-    /// Puts an object as somebody else.
+    /// Puts an object as another client.
     pub(crate) fn put(&self, key: &str, bytes: &[u8]) {
         let bytes = Bytes::copy_from_slice(bytes);
         self.buckets().get_mut("bkt").unwrap().put(key, bytes, Vec::new(), tag);

@@ -24,7 +24,7 @@ pub(crate) struct Manners {
     pub(crate) no_lengths: bool,
 }
 
-/// A server; nobody writes to it.
+/// A read-only server.
 pub(crate) struct Web {
     pub(crate) server: Server,
     files: Arc<Mutex<BTreeMap<String, Object>>>,
@@ -37,7 +37,7 @@ impl Web {
         Web::serve(manners, None, None)
     }
 
-    /// One with HTTPS, and a certificate of an authority that nobody else knows.
+    /// Starts a server with HTTPS, and a certificate of an unknown authority.
     pub(crate) fn start_tls(manners: Manners) -> Web {
         use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
         let mut authority = CertificateParams::default();

@@ -12,7 +12,7 @@ pub(super) struct Ran {
     pub(super) workers: u64,
     /// Workers that were lost.
     pub(super) lost: u64,
-    /// Operands that were told again as their chunks were lost.
+    /// Operands that were assigned again because their chunks were lost.
     pub(super) again: u64,
     /// Operands whose chunks workers that left handed over.
     pub(super) handed_over: u64,
@@ -75,7 +75,7 @@ fn a_plan_that_runs_twice_is_out_of_bounds() {
         Ran { stages, most, workers: 3, lost: 1, again, handed_over: 0, copies: 0 }
     };
     let calm = ran(&[24, 24, 1], 0);
-    // Eight blocks were lost, and are made again.
+    // Eight blocks were lost, and are recomputed.
     ran(&[32, 24, 1], 8).is_bounded(&calm, 1, false);
     // Its result was lost, after its inputs and theirs were freed.
     let all_of_one = Ran { most: 18, ..ran(&[16, 1, 1, 1, 1], 0) };

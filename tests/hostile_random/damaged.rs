@@ -1,4 +1,4 @@
-//! Files of each format that is read, before somebody damages them.
+//! Valid files of each format, which are then damaged.
 
 use super::mutate::Mutant;
 use super::trial::{Request, Trial};

@@ -1,4 +1,4 @@
-//! Statements that nobody would write: both surfaces of the dialect, with numbers, shapes and texts of any size.
+//! Statements that no person would write: both surfaces of the dialect, with numbers, shapes and texts of any size.
 
 use super::trial::Request;
 use crate::common::Random;
@@ -294,7 +294,7 @@ impl<'a> Grammar<'a> {
             6 => ("durability", "'all'".into()),
             _ => ("spread", "'all'".into()),
         };
-        // A time-out of its own would be nobody's fault.
+        // A random time-out would cause time-outs that are no faults.
         match name {
             "query_timeout" => "SET tessera.query_timeout = 1".into(),
             _ => format!("SET tessera.{name} = {value}"),

@@ -2,7 +2,7 @@
 
 use crate::common::Random;
 
-/// Numbers that sizes, counts and places are when somebody means harm.
+/// Values of sizes, counts and places that an attacker would choose.
 const NUMBERS: [i64; 14] = [
     -1,
     0,

@@ -74,7 +74,7 @@ pub(super) struct End {
 }
 
 impl End {
-    /// The faults of the outcome, in a few words; empty if there are none.
+    /// The faults of the outcome, in a few words; empty without faults.
     pub(super) fn faults(&self, patience: Duration) -> Vec<String> {
         let mut faults = Vec::new();
         if self.died {
@@ -298,7 +298,7 @@ struct Answered {
     body: Vec<u8>,
 }
 
-/// The status, and at most so many bytes of the body; `None` if there was no answer.
+/// The status, and at most `most` bytes of the body; `None` without a response.
 fn ask(address: &str, method: &str, path: &str, body: &[u8], most: u64) -> Option<Answered> {
     let mut stream = TcpStream::connect(address).ok()?;
     let silence = number("TESSERA_HOSTILE_SILENCE_S").unwrap_or(SILENCE_S);

@@ -213,7 +213,7 @@ fn receiver(packet: &[u8]) -> Option<usize> {
     }
 }
 
-/// Hands packets to their receivers when they are due; ends when nobody sends any more.
+/// Hands packets to their receivers when they are due; ends when all senders have ended.
 fn deliver(devices: &[Arc<File>], packets: &Receiver<Packet>, figures: &Figures) {
     for Packet { due, to, bytes } in packets {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));

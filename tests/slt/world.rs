@@ -27,8 +27,8 @@ pub(super) enum World {
     Tiny,
     /// Chunks of the sources, one thread.
     OneThread,
-    /// Nothing stays dense: the cells of cell blocks are rows, on so many threads; on one and on eight in splits of 256
-    /// rows.
+    /// Nothing stays dense: the cells of cell blocks are rows, on this number of threads. On one and on eight threads,
+    /// rows are in splits of 256.
     Rows(usize),
     /// Tiny chunks in so little memory that they are spilled.
     Spilling,

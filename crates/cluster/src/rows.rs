@@ -215,7 +215,7 @@ impl RowsPlan {
             if matches!(lost, RowsLost::Here(_)) {
                 self.figures().ran_here(task.stage);
             }
-            // Without a reader nobody needs to know.
+            // Without a reader the error is not needed.
             drop(items.send(Err(lost)).await);
         }
     }

@@ -178,8 +178,8 @@ impl Cluster {
         &self.io
     }
 
-    /// Waits until an order or a task of rows may run on a worker: with others, or alone. Tasks of rows in its way that
-    /// nobody reads are evicted: their readers may wait for this one.
+    /// Waits until an order or a task of rows may run on a worker: with others, or alone. Unread tasks of rows in its
+    /// way are evicted, because their readers may be waiting for this one.
     pub(crate) async fn enter(&self, worker: u32, plan: &str, alone: bool) -> Stay {
         let entered = self.posts.enter(worker, plan, alone);
         tokio::pin!(entered);

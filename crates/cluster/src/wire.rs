@@ -91,7 +91,7 @@ pub struct Hello {
 pub struct Welcome {
     /// The worker's number; a server never reuses it.
     pub worker: u32,
-    /// Random number of the server process. It tells a server from the next one at the same address.
+    /// Random number of the server process. It differs from the number of the next server at the same address.
     pub server: u64,
     /// Milliseconds between heartbeats.
     pub beat_ms: u64,

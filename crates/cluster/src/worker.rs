@@ -289,7 +289,7 @@ impl Worker {
         }
     }
 
-    /// True if nobody needs this worker any more.
+    /// True if no other party needs this worker.
     fn is_free(&self) -> bool {
         let rows = self.rows.load();
         let runs = self.orders.load(Relaxed) + rows.running + rows.kept;

@@ -4,10 +4,10 @@
 //!   x = np.ones((1000, 500))
 //!   SELECT mean(x, 0) FROM x        a name that the catalog lacks ─▶ Locals ─▶ the caller's memory, where it is
 //! ```
-//! A statement gets them with its [`Handle`](crate::Handle) and reads their memory without a copy of the whole: arrays in
-//! row-major order chunk by chunk in place, others by copies of the boxes that it needs. The memory is not charged to the
-//! engine's limit. Nobody may change it while a statement reads it: the engine does not crash if somebody does, but
-//! what the statement returns is then undefined.
+//! A statement gets them with its [`Handle`](crate::Handle) and reads their memory without a copy of the whole: arrays
+//! in row-major order are read chunk by chunk in place, others by copies of the boxes that it needs. The memory is not
+//! charged to the engine's limit. It must not change while a statement reads it: the engine would not crash, but the
+//! result of the statement would be undefined.
 //!
 //! A client of a server [sends](Local::send) them first. The server's session keeps what it received, and lends it to
 //! the statement ([`Engine::lend`](crate::Engine::lend)).

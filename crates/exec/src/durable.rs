@@ -7,7 +7,7 @@
 //!    store ([`tessera_planner::durable`]). If the statement ran before, it lists the stored chunks and
 //!    [finds](tessera_planner::recover) the remaining work.
 //! 2. The scheduler loads stored chunks instead of computing them ([`Stored`]). A chunk that is missing or corrupt is
-//!    a miss: its operand runs, and its inputs are made again.
+//!    a miss: its operand runs, and its inputs are recomputed.
 //! 3. A thread that computed an operand of a selected stage queues its chunks for a background write. The bytes in
 //!    the queue are bounded; chunks beyond the bound are not stored. No statement fails or waits because of a write,
 //!    but its chunks stay in memory, and charged, until they are written.

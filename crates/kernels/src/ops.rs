@@ -70,7 +70,7 @@ pub(crate) enum TileOp {
 /// Those of [`OpFn`].
 #[inline(always)]
 unsafe fn cells<'a, A>(from: *const u8, tiles: usize) -> &'a [A] {
-    // SAFETY: by the contract of [`OpFn`] the caller gives `N * tiles` aligned cells that nobody writes during the
+    // SAFETY: by the contract of [`OpFn`] the caller passes `N * tiles` aligned cells that are not written during the
     // call.
     unsafe { std::slice::from_raw_parts(from.cast(), N * tiles) }
 }

@@ -200,7 +200,7 @@ fn long_lines_are_sorted_in_runs() {
     assert_eq!((short, long), (10, 1 << 20));
     // A line of 8 TiB has runs of 8 GiB, of which each operand reads 1,024 parts.
     assert!(least < 30 << 20 && most < 2 << 30, "{least} {most}");
-    // Whichever axis, with short first chunks and lines beside each other, whole or only the beginning.
+    // Either axis, with short first chunks and adjacent lines, the whole result or only its beginning.
     for (shape, chunk) in [([7u64, 60], [2u64, 9]), ([60, 7], [50, 3]), ([1, 300], [1, 7])] {
         for axis in [0, 1] {
             for limit in [None, Some(3), Some(40)] {
@@ -280,7 +280,7 @@ fn all_parts_of_a_factorisation_are_one_stage() {
     let is_factor = |s: &Stage| matches!(s.task, Task::Factor { .. });
     let id = StageId(t.plan().stages.iter().position(is_factor).unwrap() as u32);
     assert!(t.peak(id, &[0, 0]) >= 8 * (900 + Factor::Svd.work_cells(30, 30)));
-    // Nobody pays for vectors that nobody asks for.
+    // Vectors that no result needs are not computed.
     assert_eq!(factors(&plan(b, &[svd.s])), ["svd [1] × 1"]);
 }
 
@@ -420,7 +420,7 @@ proptest! {
 
     #[test]
     fn counted_readers_equal_actual_readers(choices in proptest::collection::vec(any::<u8>(), 1..5), a in 1u64..8, c in 1u64..10) {
-        // One chunk an operand, a few, as many as there are.
+        // One chunk for each operand, a few, as many as exist.
         for batch_cells in [Some(0), Some(12), None] {
             let mut b = Builder::new(Config { batch_cells, ..tiny() });
             let root = expression(&mut b, &choices, (a, c));

@@ -6,7 +6,7 @@
 //! pointers into anything. Therefore no thread may wait there when the process forks: [`hold`] has all threads of all
 //! runtimes wait at a gate of the standard library, whose waiters only the kernel knows, until the process has forked.
 //!
-//! That is not possible while a thread runs something else. Then the child cannot start threads of this library, which
+//! A thread that runs other work cannot wait at the gate. Then the child cannot start threads of this library, which
 //! the package reports.
 
 use crate::engine::Engine;
@@ -98,7 +98,7 @@ impl Gate {
         }
     }
 
-    /// Waits until so many threads wait. False if they do not in time.
+    /// Waits until this number of threads wait. False if they do not in time.
     fn wait_for(&self, threads: usize, until: Instant) -> bool {
         let mut state = self.lock();
         while state.waiting < threads {

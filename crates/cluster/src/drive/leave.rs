@@ -86,7 +86,7 @@ pub(super) async fn watch(
     }
 }
 
-/// Returns once nobody else needs the plan.
+/// Returns once no other owner needs the plan.
 async fn is_unused(drive: &Arc<Drive>) {
     while Arc::strong_count(drive) > 1 {
         tokio::time::sleep(LOOK).await;

@@ -158,7 +158,7 @@ impl Drive {
     }
 
     /// Orders that load and write the available results, one for each worker that may write: the worker that has a
-    /// chunk writes it, if it can. There are none if the last ones wrote nothing.
+    /// chunk writes it, if it can. Returns no orders if the last ones wrote nothing.
     pub(super) fn writing_jobs(
         &self,
         state: &mut RoundState,

@@ -14,7 +14,7 @@ use tessera_planner::plan::{Plan, StageId, Task};
 use tessera_planner::recover::Bitmap;
 use tessera_storage::source::Versions;
 
-/// Timeout of a question for retained chunks. Without an answer they are made again.
+/// Timeout of a request for retained chunks. Without a response the chunks are recomputed.
 const LOOK_UP: Duration = Duration::from_secs(5);
 
 /// The statement of a plan, by which workers find the chunks of its earlier run.

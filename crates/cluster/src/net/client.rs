@@ -161,7 +161,7 @@ impl Peers {
     /// Checks that a party responds at the address within the time.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The reason why the party does not respond.
     pub(crate) async fn probe(&self, address: &str, within: Duration) -> Result<(), Unreached> {
         let ask = async {
             let endpoint = self.endpoint(address)?;

@@ -1,13 +1,13 @@
-//! Why a party is not reached, in words.
+//! The reason why a party is not reached, in words.
 
 use super::Fault;
 use std::error::Error;
 use tonic::Status;
 
-/// How rustls says that a certificate does not have a name; the names that it has follow.
+/// The beginning of rustls' error for a certificate that lacks a name; the names of the certificate follow.
 const OTHER_NAME: &str = "certificate not valid for name ";
 
-/// Why a probe has no answer.
+/// The reason why a probe has no response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unreached {
     /// The party's certificate does not have the name by which it was called.

@@ -180,7 +180,7 @@ fn who_does_not_answer_is_ended_by_its_supervisor() {
     let two = registry.join(&watched(2, 200), &version(), at(0)).unwrap().worker;
     let three = registry.join(&watched(3, 300), &version(), at(0)).unwrap().worker;
     assert_eq!((watch(100, 1), watch(200, 1)), (Advice::Go, Advice::Go));
-    // One falls silent before, one misses the request, and one has no supervisor.
+    // The first worker falls silent earlier, the second misses the request, and the third has no supervisor.
     registry.lost(one, "it is silent");
     registry.lost(three, "it is dead");
     assert_eq!(registry.restart(at(2)), 2);

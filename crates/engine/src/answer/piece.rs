@@ -29,7 +29,7 @@ pub(crate) struct Piece {
     pub(super) valid: Option<PooledBuf>,
     /// Is a cell masked?
     pub(super) is_masked: bool,
-    /// Released when the memory belongs to somebody else.
+    /// Released when the memory gets another owner.
     pub(super) charge: Option<Charge>,
 }
 
@@ -195,7 +195,7 @@ impl Filling {
     /// The piece.
     ///
     /// # Errors
-    /// Cells did not come, it was taken before, or somebody keeps a chunk: an internal error.
+    /// Cells are missing, the piece was taken before, or another owner still holds a chunk: an internal error.
     pub(crate) fn finish(&self) -> Result<Piece, Error> {
         if self.missing.load(Relaxed) != 0 {
             return Err(Error::Broken { what: "cells of a result are missing".into() });

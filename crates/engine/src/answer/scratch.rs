@@ -1,7 +1,7 @@
 //! Results on disk: results that are too large for memory wait here until they are read.
 //!
-//! A file has no name, so it is removed with its last holder, however the process ends. It lies in the process' own
-//! directory, and its space counts against the limit of all spilled data.
+//! A file has no name, so it is removed with its last holder, however the process ends. Files are in the process' own
+//! directory, and their space counts against the limit of all spilled data.
 
 use crate::error::Error;
 use std::fs::File;

@@ -6,8 +6,8 @@
 //!   # # # # # #
 //!   . . . . . .      The cells of a window follow each other in row-major order.
 //! ```
-//! So formats hold some megabytes of a tensor, whatever its size, and wherever its cells are: in one piece, in the
-//! chunks in which they were computed, or in a file.
+//! So formats hold some megabytes of a tensor, independent of its size. The cells may be in one piece, in the chunks in
+//! which they were computed, or in a file.
 
 use super::{Cell, Tensor};
 use crate::error::Error;

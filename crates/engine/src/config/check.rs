@@ -365,8 +365,8 @@ fn retained_limit(memory_limit_bytes: u64, at: &Written) -> Result<u64, Error> {
     }
 }
 
-/// The limit of durable chunks. A percentage refers to the free space beside the warehouse; a bucket does not report
-/// it.
+/// The limit of durable chunks. A percentage refers to the free space of the warehouse's file system. A bucket does not
+/// report its free space.
 fn durable_limit(warehouse: &str, at: &Written) -> Result<u64, Error> {
     const OF_A_BUCKET: u64 = 1 << 40;
     let hint = "write `50%`, `100GiB`, or 0 to keep nothing";

@@ -203,7 +203,7 @@ fn items(tensors: &[&dyn Windows]) -> Vec<Item> {
 /// Checks that the netCDF library would create a variable or dimension of that name.
 ///
 /// # Source
-/// `NC_check_name` of netCDF-C 4.9; what it refuses beside this is no name in any store.
+/// `NC_check_name` of netCDF-C 4.9. Names that it refuses for other reasons are names in no store.
 fn check_name(name: &str) -> Result<(), Error> {
     let begins = |c: char| !c.is_ascii() || c.is_ascii_alphanumeric() || c == '_';
     if name.starts_with(begins) && !name.ends_with(' ') {
@@ -296,7 +296,7 @@ impl<'a> Variable<'a> {
         mut attrs: Attrs,
         dims: &mut Vec<Dimension>,
     ) -> Self {
-        // By CF a grid mapping is its attributes: it is one letter, whatever it is.
+        // By CF a grid mapping consists of its attributes. Its value is one letter without a meaning.
         let is_container = attrs.contains_key("grid_mapping_name");
         if is_container && places.is_empty() && texts.texts.options().all(|text| text == Some("")) {
             let (kind, cells) = (Kind::Char, Source::Labels(vec![0]));

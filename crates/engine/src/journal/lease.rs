@@ -27,7 +27,7 @@ const RENEWALS: u32 = 3;
 /// Looks in a lease's timeout, and the bounds of the time between two of them.
 const LOOKS: u32 = 10;
 const LOOK_EVERY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-/// In a bucket that does not compare versions, each so many renewals look for a later epoch.
+/// Renewals between two checks for a later epoch, in a bucket that does not compare versions.
 const CHECKED_EVERY: u64 = 10;
 
 /// The document of an epoch: its server, and a number that changes while that server lives.

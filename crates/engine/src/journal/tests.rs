@@ -58,7 +58,7 @@ fn keeper(folder: &Folder) -> Keeper {
     Keeper::new(epoch(folder, false), addresses, TIMEOUT)
 }
 
-/// Looks as often as a standby does, until it leads or so much time is over.
+/// Looks as often as a standby does, until it leads or the time is over.
 async fn leads(standby: &mut Standby, within: Duration) -> bool {
     let begun = std::time::Instant::now();
     while begun.elapsed() < within {

@@ -114,8 +114,8 @@ impl Session {
         }
     }
 
-    /// One attempt to append results. `mark` lists it in the store; `earlier` is the length that an earlier run had
-    /// found, whose commit is in question.
+    /// One attempt to append results. The store lists the append as `mark`. `earlier` is the length that an earlier run
+    /// had found, if it may have committed.
     async fn append_once(
         &self,
         (results, items): (&[Arc<Chunked>], &[Item]),

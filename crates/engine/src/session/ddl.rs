@@ -68,7 +68,7 @@ pub(super) struct ZarrWrite<'a> {
     pub(super) layout: Layout,
     /// Name of an unnamed single result.
     pub(super) name: Option<&'a str>,
-    /// Texts beside those of the result.
+    /// Texts of the dataset that are not part of the result.
     pub(super) beside: &'a [TextColumn],
     pub(super) overwrite: bool,
     /// Writes to the warehouse: in place, and synced to the device at the end.

@@ -252,7 +252,7 @@ impl<'a> Opener<'a> {
         Ok(())
     }
 
-    /// Reads small tables beside arrays: joined with these, they can be dense operands.
+    /// Reads small tables that are used together with arrays: a join with them can stay dense.
     async fn read_small_tables(&mut self) {
         let mut limit = self.rows.in_memory_max();
         for table in self.tables.values_mut() {
@@ -419,7 +419,7 @@ impl<'a> Opener<'a> {
     /// to case.
     pub(super) async fn find(&mut self, name: &str) -> Result<Option<Found>, Error> {
         let key = bare(name);
-        // Names of a view are those of the catalog, whoever reads it.
+        // Names in a view refer to the catalog, not to the arrays of the caller.
         let is_in_view = !self.path.is_empty();
         if !is_in_view && self.handle.locals().get(&key).is_some_and(Local::goes_first) {
             return self.local(&key).await;

@@ -1,9 +1,10 @@
-//! How every plan runs: those of tensor queries, of islands, below cell blocks, of `COPY` and of `CREATE TENSOR`.
+//! The one way in which plans run: plans of tensor queries, of islands, below cell blocks, of `COPY` and of `CREATE
+//! TENSOR`.
 //!
 //! ```text
 //!  admission ─▶ durable chunks ─▶ workers ─▶ threads, budget ─▶ scheduler ─▶ sink
 //! ```
-//! [`Execution::run_plan`] decides all of them, for every caller alike. Dropping its future cancels the plan.
+//! [`Execution::run_plan`] decides these steps for every caller alike. Dropping its future cancels the plan.
 
 use crate::Handle;
 use crate::error::Error;
@@ -19,14 +20,14 @@ use tessera_planner::cost::{is_quick, is_small, threads_for};
 use tessera_planner::durable::Durability;
 use tessera_planner::tile::Tiling;
 
-/// How the chunks of a plan's results are read.
+/// The use of the chunks of a plan's results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Results {
     /// All chunks are retained.
     Whole,
     /// All chunks are encoded and written to a store.
     Stored,
-    /// One after the other, as rows: chunks are computed as the reader asks for them, and not retained.
+    /// Chunks are computed one after the other, as the reader of rows asks for them, and not retained.
     Streamed,
 }
 

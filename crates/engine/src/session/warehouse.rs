@@ -14,9 +14,9 @@
 //!   epochs/catalog.lock       held while an entry of a directory is compared and replaced, or removed
 //! ```
 //! Cells are written first and never change. The entry makes them a tensor, and is removed first when the tensor is
-//! dropped. Cells that statements of this process still read are removed with the last of these ([`Pin`]). Leftovers of
-//! a killed process in `data/` are named by no entry, read by no statement that is to be run again, and locked by
-//! nobody: [`Warehouse::collect`] removes them.
+//! dropped. Cells that statements of this process still read are removed with the last of these ([`Pin`]).
+//! [`Warehouse::collect`] removes leftovers of a killed process in `data/`: no entry names them, no statement that will
+//! run again reads them, and no process holds their lock.
 
 mod entry;
 mod file_name;

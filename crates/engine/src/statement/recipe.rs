@@ -172,7 +172,7 @@ impl Recipe {
         intents.flat_map(Intent::made)
     }
 
-    /// Cells in the warehouse that its names stand for.
+    /// Cells in the warehouse that its names refer to.
     pub fn data(&self) -> impl Iterator<Item = &str> {
         let steps = self.steps.iter().chain(self.temps.iter().map(|m| &m.step));
         steps.flat_map(|s| s.names.values()).flatten().filter_map(|e| e.definition.data())

@@ -27,7 +27,7 @@ impl Turn {
         self.lock().places = Some(places);
     }
 
-    /// Admits the statement by `admission`: to run beside others, or alone.
+    /// Lets `admission` admit the statement: to run among others, or alone.
     pub(crate) fn joins(&self, admission: &Arc<Admission>) {
         self.lock().admission = Some(admission.clone());
     }
@@ -37,7 +37,7 @@ impl Turn {
         self.lock().place = Some(place);
     }
 
-    /// Releases the permit to run beside others.
+    /// Releases the permit to run among others.
     pub(crate) fn leave(&self) {
         let place = self.lock().place.take();
         drop(place);

@@ -49,7 +49,7 @@ impl DurableStore {
                 continue;
             }
             let (bytes, written) = self.folder.usage_below(&statement).await?;
-            // Existing objects take room, whoever wrote them.
+            // Existing objects take space, even if another process wrote them.
             self.found(&statement, bytes);
             left.push(Left { statement, bytes, written });
         }

@@ -59,9 +59,9 @@ const VAR_BLOCK: u32 = 1024;
 
 /// The lanes of a variance: sums of deviations from a point and of their squares.
 ///
-/// The point is the mean of all blocks before (of the first piece, if there are none). Then what cancels in
-/// `squares - deviations² / n` is less than what the merge adds for the distance of the two means, so that the total
-/// loses no digits, wherever the cells lie.
+/// The point is the mean of all blocks before (of the first piece, if this is the first block). Then the amount that
+/// cancels in `squares - deviations² / n` is less than the amount that the merge adds for the distance of the two
+/// means. So the total loses no digits, wherever the cells lie.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct VarLanes {

@@ -116,7 +116,7 @@ fn mib(bytes: u64) -> String {
 
 #[test]
 fn the_split_is_no_slower_than_the_seeds() {
-    // Rounds cost nothing here: they would favour whoever has fewer phases.
+    // Rounds cost nothing here: they would favour the strategy with fewer phases.
     let rates = Rates { round_us: 0, ..Rates::default() };
     let mut table = format!(
         "{:32} {:7} | {:>9} {:>9} | {:>9} {:>9} | {:>9} {:>9} {:>9} {:>6}\n",

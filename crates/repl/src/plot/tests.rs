@@ -106,7 +106,7 @@ fn a_heat_map_in_letters() {
          1          3  lon
          0 ...:::--===++***##%%%@@@ 4 K   blank: masked   ?: NaN
     ");
-    // Two cells stand in one character: greatest over middle in the last column, nothing over the middle one.
+    // One character shows two cells: greatest over middle in the last column, nothing over the middle one.
     let canvas =
         Canvas { style: Style { colours: Colours::True, unicode: true }, height: 1, width: 3 };
     let shown = heat::draw(&cells, &y, &x, "K", &canvas);

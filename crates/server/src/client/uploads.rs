@@ -40,9 +40,9 @@ pub(super) const REPEATS: u32 = 3;
 /// Bytes of a piece of a body, and pieces that wait to be sent.
 const PIECE: usize = 1 << 20;
 const PIECES: usize = 4;
-/// How long a server may take to keep an upload whose last piece it has.
+/// Time that a server may take to store an upload whose last piece it has.
 const KEEPS: Duration = Duration::from_secs(600);
-/// How often the progress of an upload is looked at.
+/// Time between two looks at the progress of an upload.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long the removal of the uploads may delay the end of a script.
 const END: Duration = Duration::from_secs(2);
@@ -354,7 +354,7 @@ impl BodyPieces {
 }
 
 impl PieceWriter {
-    /// Writes a local. Ends early if nobody takes its pieces any more.
+    /// Writes a local. Ends early if its pieces have no receiver any more.
     fn write(mut self, local: &Local) -> Result<(), Error> {
         let written = local.send(&mut self);
         let last = match &written {

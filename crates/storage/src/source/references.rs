@@ -182,7 +182,7 @@ impl Referred {
     }
 }
 
-/// The objects that references stand for.
+/// The objects that references define.
 pub(crate) struct References {
     display: String,
     index: Index,

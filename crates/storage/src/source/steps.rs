@@ -330,7 +330,7 @@ fn cast(cells: &[u8], from: DType, to: DType) -> Vec<u8> {
     out
 }
 
-/// The truth values in bytes: the number of bits at the end that are none, then the bits, highest first.
+/// The truth values in bytes: the number of unused bits at the end, then the bits, highest first.
 fn unpacked(bytes: &[u8], cells: usize) -> Result<Vec<u8>, String> {
     let padding = (8 - cells % 8) % 8;
     match bytes.split_first() {

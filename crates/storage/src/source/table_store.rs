@@ -177,8 +177,9 @@ impl TableStore {
         }
     }
 
-    /// The description of a file, with a time that tells its version apart, too. DataFusion caches the ends of Parquet
-    /// files across statements by path, size and time; other versions, and files of other storages, may have the same.
+    /// The description of a file, with a time that also depends on its version and storage. DataFusion caches the ends
+    /// of Parquet files across statements by path, size and time, which other versions, and files of other storages,
+    /// may share.
     fn stamped(&self, meta: &ObjectMeta) -> ObjectMeta {
         let version = match versions::is_told(meta) {
             true => versions::of_object(meta).0,

@@ -45,7 +45,7 @@ const GROUP_KEYS: [&str; 4] = ["zarr_format", "node_type", "attributes", "consol
 /// Removes extensions that a reader may ignore from the metadata of an array.
 ///
 /// # Errors
-/// The first extension that a reader must understand: every one that is not marked as optional.
+/// The first extension that a reader must understand: any extension that is not marked as optional.
 ///
 /// # Source
 /// Zarr v3.1, "Extension points": an unknown key is an error, unless it is an object with `must_understand` false.

@@ -251,8 +251,8 @@ pub(crate) fn of_object(meta: &ObjectMeta) -> (u64, Option<&str>) {
     }
 }
 
-/// True if the etag of a file tells this version from all others. Weak etags promise no equal bytes. A file that
-/// changed just now may change again at the same time, and local files and some servers derive the etag from the time.
+/// True if the etag of a file identifies this version of it. Weak etags promise no equal bytes. A file that changed
+/// just now may change again at the same time, and local files and some servers derive the etag from the time.
 pub fn is_told(meta: &ObjectMeta) -> bool {
     let is_strong = meta.e_tag.as_deref().is_some_and(|tag| !tag.starts_with("W/"));
     let age = SystemTime::now().duration_since(meta.last_modified.into());

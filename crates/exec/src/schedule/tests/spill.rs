@@ -264,7 +264,7 @@ fn spoil(scratch: &std::path::Path, loss: Loss, most: usize) {
     };
     let files = below(scratch).into_iter().flat_map(|directory| below(&directory));
     for file in files.filter(|f| f.extension().is_some_and(|e| e == "chunk")).take(most) {
-        // A file removed at the same moment has no readers, and must not come back: nobody would remove it again.
+        // A file that is removed at the same moment has no readers. Writing would bring it back for good.
         let Ok(mut bytes) = std::fs::read(&file) else { continue };
         let again = |bytes: &[u8]| {
             let opened = std::fs::OpenOptions::new().write(true).truncate(true).open(&file);

@@ -138,7 +138,7 @@ struct Layout {
 enum Tail {
     None,
     Ensemble,
-    /// With so many octets after the derivation.
+    /// With this number of octets after the derivation.
     Derived(usize),
     Probability,
     Percentile,

@@ -171,7 +171,7 @@ impl GeoKeys {
 
     /// The code of the EPSG registry, or the name in the file.
     fn crs(&self) -> Option<String> {
-        // Other codes are private or stand for "user-defined".
+        // Other codes are private or mean "user-defined".
         let code = |key| self.number(key).filter(|n| (1024..=32766).contains(n));
         let is_projected = self.number(key::MODEL) == Some(1);
         let horizontal =

@@ -1,6 +1,6 @@
 //! LZW as TIFF writes it: codes of 9 to 12 bits, the highest first.
 //!
-//! A code stands for bytes that were written before, so a table of their places is enough.
+//! A code refers to bytes that were written before, so a table of their places is enough.
 //!
 //! ```text
 //!   out:  t o b e o r n o t t o b …      code 258 = the bytes of the code before and the one after them

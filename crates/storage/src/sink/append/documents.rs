@@ -228,7 +228,7 @@ impl Documents {
         meta.map_err(SinkError::Source)
     }
 
-    /// A coordinate that is not the labels of its dimension, as an array; texts are none.
+    /// A coordinate that is not the labels of its dimension, as an array; `None` for texts.
     pub(super) fn beside(&self, coord: &Coord) -> Result<Option<Variable>, SinkError> {
         let meta = self.meta(&coord.name)?;
         let Some(stored) = meta.dtype() else { return Ok(None) };

@@ -19,8 +19,8 @@ use tessera_planner::time::DAY_US;
 /// `dim_0`, …; Tessera reads them as unnamed again.
 pub const UNNAMED_KEY: &str = "tessera_unnamed_dims";
 
-/// Attribute of an array: the name of the `bool` array beside it that is true where a cell is not masked. It is set
-/// where no value was free to stand for masked cells.
+/// Attribute of an array: the name of the `bool` array that is true where a cell is not masked. It is set if every
+/// candidate for the fill value is the value of a valid cell.
 pub(crate) const VALID_KEY: &str = "tessera_valid";
 
 /// Attribute of an array, and of a dataset: names of coordinates that are not the labels of a dimension.

@@ -357,7 +357,7 @@ impl Job<'_> {
                 |c: &Arc<Coord>| first_difference(&coord.values, &c.values, self.tolerance);
             let other = all.iter().zip(parts).find_map(|(c, p)| differs(c).map(|at| (c, p, at)));
             if let Some((c, p, at)) = other {
-                // Labels beside those of the dimension may change from file to file: then there are none.
+                // Auxiliary labels of the dimension may change from file to file: then they are dropped.
                 if coord.name != coord.dim {
                     continue;
                 }

@@ -51,7 +51,7 @@ pub(super) fn order_of(own: &[Option<Arc<str>>], dims: &[Option<Arc<str>>]) -> O
     }
     let axis = |dim: &Option<Arc<str>>| own.iter().position(|d| d.is_some() && d == dim);
     let order = dims.iter().map(axis).collect::<Option<Vec<_>>>()?;
-    // Of (x, x, y) and (x, y, x) nobody knows which x is which.
+    // Between (x, x, y) and (x, y, x) the two axes called x cannot be matched.
     (0..own.len()).all(|axis| order.contains(&axis)).then_some(order)
 }
 

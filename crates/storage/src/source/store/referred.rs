@@ -1,4 +1,4 @@
-//! Objects that references stand for: parts of files, of which neighbours are read at once.
+//! Objects that references define: parts of files. Neighbours are read at once.
 
 use super::{CONCURRENT_MAX, Store, StoreRoot};
 use crate::source::dataset_cache;
@@ -11,12 +11,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl Store {
-    /// Like [`Store::over`], for the objects that references stand for.
+    /// Like [`Store::over`], for the objects that references define.
     pub(crate) fn over_references(&self, references: Arc<References>) -> Store {
         Store { references: Some(references.clone()), ..self.over(references) }
     }
 
-    /// True if references stand for its objects.
+    /// True if references define its objects.
     pub(crate) fn is_referred(&self) -> bool {
         self.references.is_some()
     }

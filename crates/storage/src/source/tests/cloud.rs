@@ -9,7 +9,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A store, with somebody else's way to write to it.
+/// A store, and a way for another client to write to it.
 pub(crate) enum Cloud {
     Gcs(Gcs),
     Azure(Azure),

@@ -65,7 +65,7 @@ pub enum RowsLost {
 pub struct RowsPlan {
     cluster: Arc<Cluster>,
     query: [u8; 16],
-    /// The name among what workers run.
+    /// The name of the statement among the work of workers.
     id: String,
     statement: String,
     state: Mutex<State>,

@@ -290,7 +290,7 @@ async fn any_client_of_flight_reads_the_chunks_of_a_worker() {
     assert!(all.iter().enumerate().all(|(at, cell)| *cell == at as f64));
 }
 
-/// A plan over what `f` builds.
+/// A plan over the nodes that `f` builds.
 fn plan(bytes: u64, f: impl FnOnce(&mut Builder) -> Vec<NodeId>) -> Arc<Tiling> {
     let config =
         PlanConfig { chunk_bytes_target: bytes, batch_cells: Some(0), ..Default::default() };

@@ -40,7 +40,7 @@ pub(crate) const GO_TOGETHER: &str = "server and workers need the same cluster p
 pub struct Version {
     /// Version of the program. It may differ between parties.
     pub program: String,
-    /// Version of the protocol: what parties send each other.
+    /// Version of the protocol between the parties.
     pub protocol: u32,
     /// Version of the kernels: the bits of results.
     pub kernels: u32,

@@ -54,7 +54,7 @@ pub enum Answer {
     Text(String),
     /// A document, such as that of `EXPLAIN (FORMAT json)`.
     Json(serde_json::Value),
-    /// The statement has no result; the sentence says what it did (`created temp tensor x`).
+    /// The statement has no result. The sentence reports its effect (`created temp tensor x`).
     Done(String),
 }
 

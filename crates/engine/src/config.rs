@@ -92,7 +92,7 @@ pub struct Config {
     pub max_queued: usize,
     /// Seconds after which the server cancels a query.
     pub query_timeout_s: u64,
-    /// Seconds that the server retains a result that nobody requests.
+    /// Seconds that the server retains a result without a request for it.
     pub result_ttl_s: u64,
     /// Seconds after which an idle session ends.
     pub session_timeout_s: u64,

@@ -268,7 +268,7 @@ impl Error {
         }
     }
 
-    /// True if a limit on what happens at the same time is reached.
+    /// True if a limit on concurrent work is reached.
     fn is_busy(&self) -> bool {
         matches!(
             self,

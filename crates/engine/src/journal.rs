@@ -6,8 +6,8 @@
 //!   epochs/                 the servers that wrote here, in order: only the last one may write ([`Epoch`])
 //! ```
 //! A record is written, complete and synced to the device, before its statement is acknowledged. It has the text and
-//! what the text was bound to ([`Recipe`]). Of the end it has only the outcome: cells are computed again if they are
-//! requested after a restart. It is removed when the statement is forgotten. It begins with its checksum
+//! everything that the text was bound to ([`Recipe`]). Of the end it has only the outcome: cells are computed again if
+//! they are requested after a restart. It is removed when the statement is forgotten. It begins with its checksum
 //! ([`crate::sealed`]), so that a damaged record does not run as another statement. Secrets in it are encrypted
 //! ([`crate::secrets`]).
 //!

@@ -8,9 +8,8 @@
 //! in row-major order are read chunk by chunk in place, others by copies of the boxes that it needs. The memory is not
 //! charged to the engine's limit. It must not change while a statement reads it: the engine would not crash, but the
 //! result of the statement would be undefined.
-//!
-//! A client of a server [sends](Local::send) them first. The server's session keeps what it received, and lends it to
-//! the statement ([`Engine::lend`](crate::Engine::lend)).
+//! A client of a server [sends](Local::send) them first. The server's session stores the uploads, and lends them to the
+//! statement ([`Engine::lend`](crate::Engine::lend)).
 
 mod send;
 

@@ -17,8 +17,8 @@ use tessera_storage::source::Stores;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-/// Returns what runs tasks of rows on a worker. Tasks share the memory quota and the spill store of `runtime`, have as
-/// many threads, and open files through `stores`. They call other workers with `credentials`.
+/// Returns the runner of tasks of rows on a worker. Tasks share the memory quota and the spill store of `runtime`, have
+/// as many threads, and open files through `stores`. They call other workers with `credentials`.
 pub fn rows_runner(
     runtime: &Runtime,
     stores: Stores,

@@ -197,8 +197,8 @@ impl Host {
         }))
     }
 
-    /// Removes what killed processes left in the warehouse. In a directory this also happens at each start, but only a
-    /// server can recognise what earlier servers left. Below a prefix of a bucket it lists all objects.
+    /// Removes leftovers of killed processes from the warehouse. In a directory this also happens at each start, but
+    /// only a server can recognise the leftovers of earlier servers. Below a prefix of a bucket it lists all objects.
     pub async fn collect(&self) {
         collect(&self.warehouse).await;
     }

@@ -16,8 +16,8 @@
 //! 5. Chunks are removed with their statement; leftovers are [collected](DurableStore::collect).
 //!
 //! Invariants: a reader sees a whole operand or none, and verifies checksums. Chunks are addressed by their lineage
-//! ([`tessera_planner::key`]), never by when or by whom they were made, so that a file of another plan, version or
-//! process is at worst not found.
+//! ([`tessera_planner::key`]), never by their time or writer, so that a file of another plan, version or process is at
+//! worst not found.
 
 mod collect;
 mod reads;

@@ -25,7 +25,7 @@ pub const ROWS_PART: u8 = 5;
 /// other one.
 pub const ROWS_HOLDER_LOST: &str = "holder_lost";
 
-/// Code of the error of a worker that cannot run a task because it has other versions of what computes rows.
+/// Code of the error of a worker that cannot run a task because other versions of the libraries compute its rows.
 pub const ROWS_REFUSED: &str = "refused";
 
 /// Upper bound on the bytes of one batch, which its reader holds until its last piece has arrived.

@@ -49,7 +49,7 @@ impl Threads {
         }
         let mut sent = self.workers;
         loop {
-            // The runtime starts a thread for what none of its idle ones takes.
+            // The runtime starts a thread for a task that no idle thread takes.
             while sent < self.live.load(Ordering::SeqCst) {
                 let gate = gate.clone();
                 handle.spawn_blocking(move || gate.pass());

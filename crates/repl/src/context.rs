@@ -13,7 +13,7 @@ pub use call::{Call, call as open_call};
 use crate::lex::{Token, TokenKind, tokens};
 use crate::words;
 
-/// The word at the cursor and what may stand there.
+/// The word at the cursor, and its candidates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Context {
     /// The first byte of the text that a completion replaces.

@@ -1,4 +1,4 @@
-//! Tokens that a server creates, and where clients of the same user find them.
+//! Tokens that a server creates, and the files in which clients of the same user find them.
 //!
 //! Any user who can open a port of this machine could otherwise act as the user who runs the server. So a server
 //! without a token creates one at each start, as Jupyter does. It prints the token on stderr, and stores it while it

@@ -1,4 +1,4 @@
-//! The parties that have chunks of a plan, and what workers know of them.
+//! The parties that have chunks of a plan, and the part of this list that each worker knows.
 //!
 //! ```text
 //!   log    server has … ▪ worker 2 has … ▪ worker 1 has … ▪ worker 3 has …     an entry when an order is done
@@ -78,7 +78,7 @@ impl Holders {
         Ok(())
     }
 
-    /// Removes the parties that are not present any more, and returns what each of them had.
+    /// Removes the parties that are not present any more, and returns the chunks that each of them had.
     pub(super) fn lose(&mut self, is_here: impl Fn(u32) -> bool) -> Vec<Has> {
         let gone: Vec<u32> = self.parties.keys().copied().filter(|n| !is_here(*n)).collect();
         self.is_outdated |= !gone.is_empty();

@@ -25,10 +25,10 @@ use tokio_util::sync::CancellationToken;
 
 /// Interval between looks at a worker that leaves.
 const LOOK: Duration = Duration::from_millis(50);
-/// Bytes that one order hands over to a worker: what was handed over counts when the order is done.
+/// Bytes that one order hands over to a worker: chunks count as handed over when the order is done.
 const BATCH_BYTES: u64 = 64 << 20;
 
-/// Orders in flight by worker, until what they made is known.
+/// Orders in flight by worker, until their chunks are known.
 #[derive(Default)]
 pub(super) struct Flights(Mutex<BTreeMap<u32, usize>>);
 

@@ -112,7 +112,7 @@ impl Drive {
         has.len()
     }
 
-    /// Notes what an order wrote, and returns the operands whose chunks the worker retained.
+    /// Notes the chunks that an order wrote, and returns the operands whose chunks the worker retained.
     pub(super) fn wrote(
         &self,
         message: &OrderMessage,

@@ -30,7 +30,7 @@ pub struct Identity {
     pub versions: Arc<Versions>,
 }
 
-/// The stages whose cells never change: what they read is in the warehouse, or in memory under a version.
+/// The stages whose cells never change: their sources are in the warehouse, or in memory under a version.
 pub(super) fn lasting(plan: &Plan, sources: &Sources) -> Bitmap {
     let mut lasting = Bitmap::default();
     for (number, stage) in (0..).zip(&plan.stages) {

@@ -135,7 +135,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Sends the task, with the plan if this attempt is to bring it, and delivers what the worker answers.
+    /// Sends the task, with the plan if this attempt is to bring it, and delivers the worker's answers.
     async fn talk(&mut self, teaching: &mut Option<Teaching>) -> Heard {
         let registry = self.plan.cluster.registry().clone();
         let mut changes = registry.changes();
@@ -212,7 +212,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Takes what a worker said, and returns its answers if there are more to come.
+    /// Handles a message of a worker, and returns its answers if more are to come.
     async fn take(&mut self, said: Said, answers: Answers) -> Result<Answers, Ended> {
         match said {
             Said::Begun | Said::Lacks => Ok(answers),
@@ -314,7 +314,7 @@ impl<'a> Attempt<'a> {
         match fault {
             Fault::Unreachable(reason) => {
                 if cluster.is_gone(worker, address, &reason).await {
-                    // The place is held until here: whoever handles the death first sees what ran.
+                    // The place is held until here: the task that handles the death first sees the operands that ran.
                     cluster.posts().died(worker);
                     return Ended::Died;
                 }

@@ -54,7 +54,7 @@ impl From<Member> for Keeper {
 }
 
 impl Exchange {
-    /// Assigns the splits that no present worker keeps to `others`, or to the worker that asks if there are none.
+    /// Assigns the splits that no present worker keeps to `others`, or to the worker that asks if `others` is empty.
     fn cut(
         &mut self,
         splits: u32,
@@ -208,7 +208,7 @@ mod tests {
         let all = vec![keeper(1, 1), keeper(2, 1), keeper(3, 2)];
         exchange.cut(12, |_| true, all.clone(), keeper(1, 1));
         assert_eq!(ranges(&exchange), [(0, 3, 1), (3, 6, 2), (6, 12, 3)]);
-        // A worker that joins later gets nothing of what others keep.
+        // A worker that joins later gets none of the splits that others keep.
         let with_fourth = [all.clone(), vec![keeper(4, 1)]].concat();
         exchange.cut(12, |_| true, with_fourth, keeper(4, 1));
         assert_eq!(ranges(&exchange), [(0, 3, 1), (3, 6, 2), (6, 12, 3)]);

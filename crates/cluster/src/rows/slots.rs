@@ -162,7 +162,7 @@ impl Slot {
         self.worker
     }
 
-    /// Notes whether the reader has yet to take what arrived.
+    /// Notes if the reader has yet to take batches that arrived.
     pub(super) fn set_unread(&self, unread: bool) {
         {
             let mut inner = self.slots.inner();

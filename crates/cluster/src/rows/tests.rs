@@ -271,7 +271,7 @@ fn task(
     task_of_parts(plan, task, (tasks, 0))
 }
 
-/// A task that reads rows of so many splits by parts.
+/// A task that reads rows of this number of splits by parts.
 fn task_of_parts(
     plan: &Arc<RowsPlan>,
     task: u32,
@@ -573,7 +573,7 @@ async fn a_statement_whose_workers_died_waits_for_others() {
     until("it waits", || kinds(&bench, "waiting") == 1).await;
     let _fake = start(&mut bench, &stage);
     assert_eq!(reading.await.unwrap().unwrap(), whole(0));
-    // Nobody comes: the server does not run what may have killed workers.
+    // No worker joins: the server does not run tasks that may have killed workers.
     assert_eq!(code(read(&plan, 1, 2).await.unwrap_err()), "worker_lost");
     assert_eq!(stage.attempts(1), 1);
 }

@@ -51,7 +51,7 @@ async fn writer(bench: &Bench, t: &Tiling, name: &str) -> Arc<ZarrWriter> {
     ZarrWriter::create(&target, items, Attrs::new(), Layout::default(), how, &host).await.unwrap()
 }
 
-/// Writes what `rest` makes of a plan to a store. Returns the number of operands that ran, and what was written.
+/// Runs `rest` of a plan with a store as its sink. Returns the number of operands that ran, and the written store.
 async fn write(
     bench: &Bench,
     t: &Arc<Tiling>,

@@ -60,7 +60,7 @@ async fn orders_grow_with_workers_and_not_with_operands() {
         assert!(many.operands() > 10 * few.operands(), "{name}: {}", many.operands());
         assert!(totals.workers > 20 && totals.orders < 400, "{name}: {totals:?}");
         assert!(bytes < 4 * bytes_few + (64 << 10), "{name}: {bytes_few} and {bytes} bytes");
-        // An order has its operands, and what was added to the log since the one before.
+        // An order has its operands, and the log entries since the previous order.
         assert!(bytes / totals.orders < 16 << 10, "{name}: {bytes} bytes, {totals:?}");
     }
     // An order that overtakes the one before lacks its news; that is rare.

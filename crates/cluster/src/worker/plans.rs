@@ -140,9 +140,9 @@ impl Worker {
         Some(known)
     }
 
-    /// Forgets plans that the server does not run. Normally it says so itself; nobody does if the plan of an earlier
-    /// server came late, or if the server had lost sight of this worker when the plan was over. Asks once per `every`,
-    /// for plans that were here the time before.
+    /// Forgets plans that the server does not run. Normally the server says that a plan is over. It does not if the
+    /// plan of an earlier server arrived late, or if it had lost sight of this worker at the end of the plan. Asks once
+    /// per `every`, for plans that were known here the time before.
     pub(super) async fn forget_over(&self, server: &str, asked: &mut Asked, every: Duration) {
         if asked.at.is_some_and(|at| at.elapsed() < every) {
             return;
@@ -224,7 +224,7 @@ impl Worker {
         Ok(known.learned.clone())
     }
 
-    /// The stages of a plan whose chunks are stored. Without access to the storage there are none.
+    /// The stages of a plan whose chunks are stored; none without access to the storage.
     async fn stored(
         &self,
         shared: &Shared,

@@ -69,7 +69,8 @@ impl Parked {
 }
 
 impl Worker {
-    /// Parks all plans, because the server that sent them disconnected. Rows are of no use to another one.
+    /// Parks all plans, because the server that sent them disconnected. Rows are dropped: another server has no use for
+    /// them.
     pub(super) fn park(&self) {
         self.rows.drop_all();
         let plans: Vec<Arc<Known>> = {
@@ -87,7 +88,7 @@ impl Worker {
         self.plans().parked.extend(parked);
     }
 
-    /// Drops parked plans that no server asked for, but for what never changes.
+    /// Drops parked plans that no server asked for, except chunks that never change.
     pub(super) fn drop_parked(&self) {
         let old: Vec<Parked> = {
             let Plans { parked, .. } = &mut *self.plans();

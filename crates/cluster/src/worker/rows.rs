@@ -109,8 +109,8 @@ impl Rows {
         }
     }
 
-    /// Drops what there is of all statements, because the server that sent them disconnected, or has lost sight of this
-    /// worker: then their tasks may come again.
+    /// Drops the rows of all statements, because the server that sent them disconnected, or has lost sight of this
+    /// worker. Their tasks may be sent again.
     pub(super) fn drop_all(&self) {
         let known = std::mem::take(&mut self.queries().known);
         if let Some(runner) = self.runner.get() {
@@ -190,7 +190,7 @@ pub async fn ask_rows(
 }
 
 impl Worker {
-    /// Gives the worker what runs tasks of rows. Without it the worker refuses them. Only the first call counts.
+    /// Sets the runner of tasks of rows. Without it the worker refuses them. Only the first call counts.
     pub fn runs_rows(&self, runner: Arc<dyn RowsRunner>) {
         self.rows.runner.get_or_init(|| runner);
     }

@@ -73,7 +73,7 @@ impl Chunked {
     /// another answer has them. So the tensor is in memory once; then it has no cells any more.
     ///
     /// # Errors
-    /// `memory_exceeded` if the quota has no room for what is not freed; a file that cannot be read.
+    /// `memory_exceeded` if the quota has no room for the cells that are not freed; a file that cannot be read.
     pub fn take_cells(&mut self) -> Result<(PooledBuf, Option<PooledBuf>), Error> {
         if let Chunks::Piece(piece) = &mut self.chunks
             && let Some(piece) = Arc::get_mut(piece)
@@ -275,7 +275,7 @@ impl Chunked {
                     at += own.cells() * size as u64;
                 }
             }
-            // Windows of what is in one piece are read without chunks.
+            // Windows of a tensor in one piece are read without chunks.
             Chunks::Dense(..) | Chunks::Piece(_) => return Err(missing()),
         }
         Ok(())

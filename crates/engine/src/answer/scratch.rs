@@ -147,7 +147,7 @@ impl ScratchFile {
     /// Fills `to` with the bytes from `at` on.
     ///
     /// # Errors
-    /// The disk does not return what was written.
+    /// The disk does not return the bytes that were written.
     pub fn read_at(&self, at: u64, to: &mut [u8]) -> Result<(), Error> {
         self.file.read_exact_at(to, at).map_err(|e| self.scratch.failed("read from", e))
     }

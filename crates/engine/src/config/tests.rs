@@ -104,7 +104,7 @@ fn stored_data_are_bounded_by_bytes_or_a_share_of_free_space() {
 fn memory_may_be_a_share_of_the_machine() {
     let all = machine::memory_bytes().unwrap();
     let c = load("memory-limit = '50%'", &[], &[]).unwrap();
-    // The limit may follow what the system lets the process map.
+    // The limit may follow the address space that the system lets the process map.
     assert!(
         c.memory_limit_bytes.abs_diff(all / 2) < all / 100,
         "{} of {all}",

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
-/// Batches for each thread that are formatted before what was made of them is written.
+/// Batches for each thread that are formatted before their text is written.
 const BATCHES: usize = 4;
 
 /// Bytes after which no more batches are taken together.

@@ -39,7 +39,7 @@ pub(crate) enum RunPermit {
     Alone { _gate: OwnedRwLockWriteGuard<()> },
 }
 
-/// A running statement, with what is needed to know if others ran at the same time.
+/// A running statement, with the counters that show if others ran at the same time.
 struct RunningStatement<'a> {
     admission: &'a Admission,
     number: u64,

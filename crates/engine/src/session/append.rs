@@ -1,8 +1,8 @@
 //! `COPY … OPTIONS (append 'dim')` and `INSERT INTO`: appends a result to a Zarr store, or to a tensor.
 //!
 //! Appends of this process to one target [take turns](turns). Another process may change the target at any time. So a
-//! commit replaces what the append has read, and nothing else; if the target changed, the append begins again, behind
-//! what was appended.
+//! commit replaces only the version that the append has read. If the target has changed, the append begins again at the
+//! new end.
 //!
 //! A server may be killed between a commit and its note in the journal. So a commit lists its append: in the root's
 //! document of a store, or in the entry of a tensor. The statement that runs again finds itself there.
@@ -26,7 +26,7 @@ use tessera_planner::region::Region;
 use tessera_storage::sink::{Append, Earlier, Item, Shards, SinkError};
 use tessera_storage::source::Options;
 
-/// Bytes that are held of a box for each byte of its cells: the cells, what is stored of them, an object.
+/// Bytes that are held of a box for each byte of its cells: the cells, their stored version, an object.
 const COPIES: u64 = 4;
 
 /// Objects that are written at the same time, if the memory suffices.

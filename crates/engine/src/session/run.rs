@@ -106,7 +106,7 @@ impl Execution {
                 whole = Arc::new(rest);
             }
         }
-        // Workers store what they compute.
+        // Workers store the chunks that they compute.
         let stored = if shelved.is_some() { None } else { stored };
         let here = is_small(tiling) && !sink.waits() && shelved.is_none();
         let most = runtime.config().threads;

@@ -178,8 +178,8 @@ impl Execution {
         Ok(())
     }
 
-    /// Starts the workers' part of a plan; `None` if there are no workers, or they cannot read its sources. `runner`
-    /// loads for them what is in the memory of this process.
+    /// Starts the workers' part of a plan; `None` without workers, or if they cannot read its sources. `runner` loads
+    /// for them the arrays in the memory of this process.
     pub(super) fn drive(
         &self,
         part: &Arc<Tiling>,

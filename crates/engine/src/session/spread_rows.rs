@@ -69,7 +69,7 @@ impl RowsPeers for Peers {
     }
 }
 
-/// The error keeps its type: what it says of itself is what the statement reports.
+/// The error keeps its type: the statement reports its code, class and hint.
 fn fault(lost: RowsLost) -> RowsFault {
     match lost {
         RowsLost::Here(reason) => RowsFault::Here(reason),
@@ -84,7 +84,7 @@ pub(super) struct TrackedRows {
 }
 
 impl TrackedRows {
-    /// Returns the rows; once all of them were read, the tasks count as finished and `measured` gets what they did.
+    /// Returns the rows. Once all of them were read, the tasks count as finished, and `measured` gets their totals.
     pub(super) fn over(
         self,
         batches: Batches,

@@ -31,7 +31,7 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// The running statement, and what it has read.
+    /// The running statement, and the versions that it has read.
     pub(super) fn now(&self) -> Option<&(usize, Arc<Versions>)> {
         self.now.as_ref()
     }
@@ -113,7 +113,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Notes what the ending statement of the script has read.
+    /// Notes the versions that the ending statement of the script has read.
     ///
     /// # Errors
     /// [`Failure::SourceChanged`] if its earlier run read something else.

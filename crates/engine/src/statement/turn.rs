@@ -6,7 +6,7 @@ use crate::session::{Admission, RunPermit};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The queue in which a statement waits before it runs what takes more than a moment, and its permits.
+/// The queue in which a statement waits before work that takes more than a moment, and its permits.
 #[derive(Default)]
 pub struct Turn {
     /// A permit of the server to run. Of several plans that begin together one waits for it.

@@ -187,7 +187,7 @@ impl Durable {
         self.ran_before
     }
 
-    /// Adds what another process did for the statement.
+    /// Adds the counters of another process for the statement.
     pub fn add(&self, did: &Did) {
         self.count(|c| &c.written, did.written);
         self.count(|c| &c.bytes_written, did.bytes_written);

@@ -140,7 +140,7 @@ unsafe fn group<T: Keyed>(g: &mut Group<'_, '_, T>) {
     }
 }
 
-/// Adds what enters to the counts of all lines, and subtracts what leaves.
+/// Adds the counts of entering cells to the counts of all lines, and subtracts those of leaving cells.
 #[inline(always)]
 fn add(counts: &mut [u64; LINES], enters: &[u64; LINES], leaves: &[u64; LINES]) {
     for ((count, enters), leaves) in counts.iter_mut().zip(enters).zip(leaves) {

@@ -35,7 +35,7 @@ impl Target {
         Ok(Target { format, file: file.map(Path::to_path_buf) })
     }
 
-    /// Opens the destination. `scratch` is for what a format cannot write in order.
+    /// Opens the destination. `scratch` is for formats that cannot write sequentially.
     pub fn open(&self, scratch: Option<Arc<Scratch>>) -> Result<Output, Error> {
         let options = Options {
             width: terminal_width(),

@@ -7,7 +7,7 @@ use url::{Host, Url};
 
 /// Codes of requests that another server does, or will do.
 const OF_OTHERS: [&str; 4] = ["connect", "standby", "fenced", "shutting_down"];
-/// The code of a live server that does not know yet what earlier ones had accepted.
+/// The code of a live server that does not know yet which statements earlier servers had accepted.
 const STARTING: &str = "starting";
 
 /// A server, and its token.

@@ -145,7 +145,7 @@ pub(super) async fn lead(
     }
 }
 
-/// Recovers what earlier servers accepted, and accepts requests and workers.
+/// Recovers statements that earlier servers accepted, and accepts requests and workers.
 fn begin(shared: &Arc<Shared>) {
     // Before the recovery, which may find that another server has taken over.
     shared.role.becomes(None);

@@ -303,7 +303,7 @@ impl Statements {
         entry.handle.clock().limit_script(limit);
         let work = answers(entry.clone(), engine);
         match self.detach.run(work, &entry.handle, entry.handle.clock().has_taken(limit)).await {
-            // The panic's own text went to the log; it may contain what a client should not see.
+            // The panic's own text went to the log; it may contain details that a client should not see.
             Ended::Itself(Err(_)) => Err(Error::Internal { what: "the query panicked".into() }),
             // Code that notices the timeout by itself reports "cancelled".
             Ended::Itself(Ok(Err(e)))

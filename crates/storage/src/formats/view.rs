@@ -26,7 +26,7 @@ const TURNS_MAX: usize = 1 << 16;
 /// Upper bound on the ranges that are fetched besides the missing one.
 const HINTS_MAX: usize = 256;
 
-/// Upper bound on those of them that are fetched without what follows.
+/// Upper bound on the ranges that are fetched without the bytes that follow them.
 pub(crate) const SPOTS_MAX: usize = 2048;
 
 /// Upper bound on the bytes of one request for several spots.
@@ -80,7 +80,7 @@ pub(crate) struct View<'a> {
     starts: &'a [u64],
     /// Ranges that the parser will need, besides the one at which it stopped.
     hints: RefCell<Vec<Range<u64>>>,
-    /// The same of bytes that are fetched without what follows.
+    /// Ranges that the parser will need, and that are fetched without the bytes that follow them.
     spots: RefCell<Vec<Range<u64>>>,
     memo: Cell<Option<Memo>>,
 }
@@ -119,7 +119,7 @@ impl<'a> View<'a> {
         self.memo.take()?.downcast().ok().map(|memo| *memo)
     }
 
-    /// Stores what was found until the missing bytes are available.
+    /// Stores the parser's findings until the missing bytes are available.
     pub(crate) fn remember<T: Send + 'static>(&self, found: T) {
         self.memo.set(Some(Box::new(found)));
     }
@@ -223,7 +223,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// The runs of a parser over what was fetched so far.
+/// The runs of a parser over the bytes fetched so far.
 #[derive(Default)]
 struct Runs {
     parts: Parts,
@@ -235,7 +235,7 @@ struct Runs {
 }
 
 impl Runs {
-    /// Runs the parser: its result, or what to fetch before the next run.
+    /// Runs the parser. Returns its result, or the ranges to fetch before the next run.
     fn next<T>(
         &mut self,
         len: u64,
@@ -291,7 +291,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// A file of `len` bytes whose first bytes are `head`, with what [`View::starts`] returns.
+    /// A file of `len` bytes whose first bytes are `head`, with the offsets that [`View::starts`] returns.
     pub(crate) fn new(
         key: &str,
         format: &'static str,

@@ -28,7 +28,7 @@ const LINKS_MAX: usize = 40;
 const DATA: &str = "data";
 const FILES: &str = "files";
 
-/// How, and for whom, a location is accessed.
+/// The kind of an access to a location, and its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,

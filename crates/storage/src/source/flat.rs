@@ -280,7 +280,7 @@ impl Flat {
             let [sparse, dense] = LOCAL_STRETCH_BYTES;
             let bytes = match (reader.is_local(), self.line(&region, &shape)) {
                 (false, _) => STRETCH_BYTES,
-                // A line that goes straight to its place costs less than a copy of what was read.
+                // A read of a line straight to its place costs less than a copy of it.
                 (true, line) if line >= DIRECT_BYTES => [sparse; 2],
                 (true, _) => [sparse, dense],
             };

@@ -1,7 +1,7 @@
 //! CF's units of time: `hours since 1900-01-01 00:00:00 +2:00`.
 //!
 //! # Source
-//! CF Conventions 1.11, section 4.4; UDUNITS-2 for the spellings; xarray 2026 for what is accepted.
+//! CF Conventions 1.11, section 4.4; UDUNITS-2 for the spellings; xarray 2026 for the accepted forms.
 
 use tessera_planner::catalog::TimeUnits;
 use tessera_planner::dtype::Calendar;

@@ -53,7 +53,7 @@ struct Entry {
 /// Arrays that cannot be read, by name.
 type Unsupported = BTreeMap<String, SourceError>;
 
-/// Assembles a dataset of what a reader of metadata found.
+/// Assembles a dataset from the findings of a reader of metadata.
 ///
 /// An array that cannot be read is an error when a query uses it, and so are the labels of its dimension.
 pub(crate) async fn assemble(

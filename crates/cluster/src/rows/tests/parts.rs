@@ -1,4 +1,4 @@
-//! Tasks that read by parts what workers keep.
+//! Tasks that read by parts the rows that workers keep.
 
 use super::*;
 

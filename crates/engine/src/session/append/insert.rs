@@ -75,7 +75,7 @@ impl Session {
             if !may_try || self.is_entry(&entry).await? {
                 return Err(e);
             }
-            // Another process has replaced what was read, and nothing was changed.
+            // Another process has replaced the version that was read, and nothing was changed.
             tracing::info!(id = statement.id(), "inserts again: {e}");
             let old = Some(entry);
             statement.entry().step(|s| {

@@ -1,4 +1,4 @@
-//! The operators of rows, and what each of them did.
+//! The operators of rows, and their measurements.
 //!
 //! ```text
 //! rows in splits, on all threads:
@@ -79,7 +79,7 @@ impl OperatorsRan {
     }
 }
 
-/// The operators as JSON, each with what it did, if that was measured.
+/// The operators as JSON, each with its measurements if it was measured.
 pub(in crate::session) fn operators_json(operators: &[Operator]) -> Value {
     operators.iter().map(operator_json).collect()
 }

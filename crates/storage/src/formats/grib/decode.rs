@@ -15,7 +15,7 @@ use std::borrow::Cow;
 /// A cell as it is stored in memory.
 pub(super) type Cell = [u8; 4];
 
-/// The codec of a field: `float32` cells of what [`super::fields::Field`] says is read of the file.
+/// The codec of a field: `float32` cells, from the bytes of the file that [`super::fields::Field`] names.
 #[derive(Debug)]
 pub(super) struct Decoder {
     pub(super) edition: u8,

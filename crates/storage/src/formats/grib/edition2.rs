@@ -10,7 +10,7 @@ use super::octets::{Octets, power};
 use super::walk::{Blocks, Message};
 use crate::formats::view::Fault;
 
-/// Octets of a product definition that are read: what follows are vertical coordinates.
+/// Octets of a product definition that are read: vertical coordinates follow.
 const PRODUCT: u64 = 512;
 
 /// The properties that all fields of a message share.
@@ -244,7 +244,7 @@ fn level(section: Octets<'_>, at: usize, centre: u16) -> Result<Level, String> {
     Ok(Level::two(types, [value(at + 1)?, value(at + 7)?], centre))
 }
 
-/// Reads what follows the surfaces; returns the octet after it.
+/// Reads the octets behind the surfaces; returns the octet after them.
 fn read_tail(
     section: Octets<'_>,
     at: usize,

@@ -1,4 +1,4 @@
-//! Headers of fields: what a field is, when it holds, on which grid it lies, and where its data are.
+//! Headers of fields: the quantity, the time for which it holds, the grid, and the place of the data.
 
 use super::edition1;
 use super::edition2;

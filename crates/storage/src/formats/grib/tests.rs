@@ -1,4 +1,4 @@
-//! Files of `tests/data/formats/grib` against what eccodes reads in them, and damaged ones.
+//! Files of `tests/data/formats/grib` against the cells that eccodes reads, and damaged ones.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod damage;

@@ -4,7 +4,8 @@ use crate::sink::SinkError;
 use std::cmp::Ordering;
 use tessera_planner::catalog::{Coord, CoordValues};
 
-/// Checks the new labels `new` of the dimension of `coord`, and returns them. `place` names what grows: `the store`.
+/// Checks the new labels `new` of the dimension of `coord`, and returns them. `place` names the growing target: `the
+/// store`.
 ///
 /// Labels that rise must go on rising, labels that fall must go on falling, and a single label must not come again.
 /// Texts, and labels in no order, may be any.

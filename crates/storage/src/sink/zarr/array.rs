@@ -222,7 +222,7 @@ impl Array {
         Ok(Objects { cells, valid: encoded_valid, facts })
     }
 
-    /// Notes what a chunk has.
+    /// Notes the facts of a chunk.
     pub(super) fn note(&self, facts: Facts) {
         let Some(of) = &self.valid else { return };
         for (is_so, flag) in

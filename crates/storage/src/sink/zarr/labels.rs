@@ -1,7 +1,7 @@
 //! Names and labels of a store's arrays, in CF's notation.
 //!
 //! # Source
-//! CF Conventions 1.11, sections 2.5.1 and 4.4; xarray 2026 for what it decodes.
+//! CF Conventions 1.11, sections 2.5.1 and 4.4; xarray 2026 for the decoding.
 
 use super::document::Cells;
 use super::{Item, Layout};

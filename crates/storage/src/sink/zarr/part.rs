@@ -208,7 +208,8 @@ impl PartBatch {
     }
 }
 
-/// The array of a shared store, without what only its owner writes: names of dimensions, labels, attributes.
+/// The array of a shared store, without the metadata that only its owner writes: names of dimensions, labels,
+/// attributes.
 fn opened(shared: &super::share::SharedArray, layout: &Layout) -> Result<Array, SinkError> {
     let dims = (0..shared.shape.len()).map(|a| format!("dim_{a}")).collect();
     let item = Item {

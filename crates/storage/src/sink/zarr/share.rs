@@ -1,4 +1,4 @@
-//! The owner's side of chunks that other processes write: what they need for it, and what they report.
+//! The owner's side of chunks that other processes write: the parameters that they need, and their reports.
 
 use super::array::{Array, Facts};
 use super::document::ArrayDocument;

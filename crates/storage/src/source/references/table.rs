@@ -55,7 +55,7 @@ struct PathRange {
 const NO_PATH: u32 = u32::MAX;
 
 impl Table {
-    /// Parses a table of at most `rows_max` rows; the error says what was expected.
+    /// Parses a table of at most `rows_max` rows; the error describes the expected form.
     pub(super) fn parse(file: Bytes, rows_max: u64) -> Result<Table, String> {
         // The crate's decoders trust some numbers of a file.
         catch_unwind(AssertUnwindSafe(|| read(file, rows_max)))

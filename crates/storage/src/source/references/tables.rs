@@ -73,7 +73,7 @@ struct Cache {
 }
 
 impl Tables {
-    /// Parses the document of a directory; the error says what was expected.
+    /// Parses the document of a directory; the error describes the expected form.
     pub(super) fn parse(
         mut document: Map<String, Value>,
         store: &Store,

@@ -60,7 +60,7 @@ impl Stores {
     }
 }
 
-/// True for the file of a service account's key; false for other credentials, and for what cannot be read.
+/// True for the file of a service account's key; false for other credentials, and for unreadable files.
 fn is_service_account(path: &str) -> bool {
     let file = crate::disk::wait(|| std::fs::read(path)).unwrap_or_default();
     let document: serde_json::Value = serde_json::from_slice(&file).unwrap_or_default();

@@ -36,7 +36,7 @@ impl Table {
         }
     }
 
-    /// Checks what all statements have in common.
+    /// Checks that hold for the measurements of every statement.
     fn analyzed(&self, select: &str) -> Analyzed {
         let started = Instant::now();
         let Answer::Json(json) = self.answer(&explained(select)) else { panic!("no JSON") };

@@ -1,5 +1,5 @@
-//! Servers that are killed at random moments, again and again, under a mix of statements: what was acknowledged ends
-//! with the right bits, what was dropped stays dropped, and nothing is left behind.
+//! Servers that are killed at random moments, again and again, under a mix of statements: acknowledged statements end
+//! with the right bits, dropped tensors stay dropped, and no leftovers remain.
 //!
 //! A run has a seed, which it prints when it fails: `TESSERA_CHAOS_SEED` replays it, `TESSERA_CHAOS_RUNS` asks for more
 //! of them, `TESSERA_CHAOS_JOBS` at a time, with the servers of `TESSERA_TEST_BINARY` (a release build);
@@ -210,7 +210,7 @@ impl Client<'_> {
 
     fn long(&mut self) {
         let sql = format!("SELECT {LONG} AS s");
-        // Half of them keep what they compute, and find it again.
+        // Half of the statements store their chunks, and find them again.
         let result = match self.random.next() % 2 {
             0 => self.keeps(&sql, "long"),
             _ => self.keeps(&format!("SET tessera.durability = 'all'; {sql}"), "long"),
@@ -251,7 +251,7 @@ impl Client<'_> {
         assert_eq!(self.world.result(&again), result);
     }
 
-    /// A session goes with its server, what ran in it does not.
+    /// A session ends with its server; its accepted statements do not.
     fn session(&mut self) {
         for attempt in 0.. {
             let session = self.world.ask("POST", "/v1/sessions", "", b"").json();
@@ -311,7 +311,7 @@ impl Client<'_> {
         self.is_there(&y, sum + n * n);
     }
 
-    /// A statement reads what was there when it began.
+    /// A statement reads the tensor as it was when the statement began.
     fn read_and_drop(&mut self) {
         let name = self.name("read");
         let (cells, sum) = self.cells();

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use world::{PATIENCE, World};
 
-/// Clients that ask at the same time, and what each of them asks for, one after the other.
+/// Concurrent clients, and below, the statements of each, one after the other.
 const CLIENTS: u64 = 3;
 const ASKS: u64 = 2;
 
@@ -42,7 +42,7 @@ enum Action {
     KillWorkers,
 }
 
-/// Draws what happens, in milliseconds from the beginning of the statements.
+/// Draws actions, with their times in milliseconds from the beginning of the statements.
 fn draw(random: &mut Random) -> Vec<(u64, Action)> {
     let mut up_to = |most: u64| random.next() % most;
     let begin = up_to(2500);
@@ -122,7 +122,7 @@ fn takes_over(world: &World, all: &[(u64, Action)], former: usize) -> &'static s
     told
 }
 
-/// Has clients ask while something happens; what they were acknowledged, and what happened.
+/// Runs clients while actions happen. Returns their acknowledged statements, and the actions.
 fn turn(world: &World, random: &mut Random, first: u64) -> (Vec<Done>, String) {
     let (live, all) = (world.live(), draw(random));
     let output = |name: &str| world.output(name);

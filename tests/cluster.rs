@@ -361,7 +361,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until workers have nothing of any statement, but what they retain for later ones.
+    /// Waits until workers hold nothing of any statement, except chunks that they retain for later ones.
     pub(crate) fn is_quiet(&self, what: &str) {
         let begun = Instant::now();
         while left_on(&self.alive()) > 0 {
@@ -381,7 +381,7 @@ impl Cluster {
 /// statements.
 pub(crate) fn left_on(workers: &[Value]) -> u64 {
     let of = |w: &Value| {
-        // With what the allocator adds to each chunk.
+        // Includes the overhead of the allocator for each chunk.
         let retained = w["retained_bytes"].as_u64().unwrap() / 2 * 3;
         w["orders"].as_u64().unwrap()
             + w["row_tasks"].as_u64().unwrap()
@@ -521,7 +521,7 @@ fn a_server_and_its_workers() {
     cluster.wait_for(1);
     assert_eq!(cluster.query(STATEMENTS[0]).body, want[0]);
     assert!(cluster.events().contains(&"left".to_owned()), "{:?}", cluster.events());
-    // Both are tables too; what docs/cluster.md asks is answered.
+    // Both are tables too; the queries of docs/cluster.md are answered.
     let told = cluster.query(
         "SELECT time, kind, worker, detail FROM system.events WHERE kind <> 'joined' ORDER BY number",
     );

@@ -1,4 +1,4 @@
-//! Workers write what they compute for `COPY` and `CREATE TENSOR`; the server commits it.
+//! Workers write the results of `COPY` and `CREATE TENSOR`; the server commits them.
 
 use crate::cluster::{Cluster, Reply, failing, never_fails, signal};
 use crate::common::{contents, files, names, until};
@@ -161,7 +161,7 @@ fn outputs_of_workers_are_those_of_one_process() {
         is_ok(&cluster.query(&copy(&query, &spread, options)), what);
         is_same(&spread, &alone, what);
     }
-    // A script: its last statement is measured. Masks, and what others read, are written by workers too.
+    // A script: its last statement is measured. Workers also write masks, and results that other stages read.
     for (what, query, options) in &kinds(&stored)[6..] {
         let measured = finished(
             &cluster,

@@ -86,7 +86,7 @@ fn counted(cluster: &Cluster, name: &str) -> u64 {
     cluster.alive().iter().map(|w| number(w, name)).sum()
 }
 
-/// Begins a statement over the workers; returns what reads its status.
+/// Begins a statement over the workers; returns a function that reads its status.
 fn begun(cluster: &Cluster, sql: &str) -> impl Fn() -> Value {
     let body = json!({"sql": format!("SET tessera.spread = 'all'; {sql}"), "wait_ms": 0});
     let begun = cluster.ask("POST", "/v1/statements", &body.to_string()).unwrap().json();
@@ -325,7 +325,7 @@ fn rows_that_every_worker_dies_of_are_poison() {
     assert_eq!(got.code(), "poison", "{}", got.body);
     assert!(got.body.contains(" workers died"), "{}", got.body);
     assert!(cluster.events().contains(&"poison".to_owned()), "{:?}", cluster.events());
-    // The server runs what workers do not.
+    // The server runs the tasks that workers cannot.
     cluster.alone(&all[0]);
     cluster.wait_for(3);
     cluster.is_quiet("a poisonous statement");

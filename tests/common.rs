@@ -96,7 +96,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// With two threads, and what `flags` say.
+    /// A place with two threads, and the settings in `flags`.
     pub(crate) fn open(flags: &[(&'static str, &str)]) -> Place {
         let directory = tempfile::tempdir().unwrap();
         for name in ["spill", "output"] {
@@ -145,7 +145,7 @@ impl Place {
         Ok(lines)
     }
 
-    /// Drops what statements of a test keep under their names.
+    /// Drops the relations and outputs of a test's statements.
     pub(crate) fn clear(&self) {
         self.run("DROP TENSOR IF EXISTS kept; DROP TENSOR IF EXISTS held");
         let out = self.path("output/out");

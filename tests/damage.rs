@@ -1,5 +1,5 @@
-//! Damage: files of a warehouse that are not what was written, and sources that vanish while they are read. Never a
-//! wrong value: the right one, or an error that names the file.
+//! Damage: files of a warehouse that differ from the written ones, and sources that vanish while they are read. An
+//! answer is never wrong: either the right one, or an error that names the file.
 
 use crate::common::{Place, Random, SERVE, files, number};
 use crate::http::Server;
@@ -180,7 +180,7 @@ fn random_damages_of_a_warehouse_never_give_a_wrong_value() {
         }
         let (told, damaged) = checked(&p);
         let is_listed = names.iter().any(|name| told.contains(name.as_str())) && damaged > 0;
-        // Cells and what lists them are always found; of a definition that is gone its cells are left.
+        // Damage to cells and their lists is always found. If a definition is removed, only its cells are left.
         if names.iter().any(|name| name.starts_with("data/")) {
             assert!(is_listed, "{what}: {told}");
         }
@@ -304,7 +304,7 @@ fn a_lost_chunk_is_an_error_for_every_reader() {
     let out = tessera(&p, &["check"]);
     let told = text(&out.stdout);
     assert_eq!(out.status.code(), Some(0), "{told}");
-    // Cells are read, and what lists them.
+    // Cells and their lists are read.
     assert!(told.contains("1 tensors, ") && told.contains(": 0 damaged"), "{told}");
     // A warehouse that does not exist is not an undamaged one.
     let nowhere = p.directory.path().join("nowhere");

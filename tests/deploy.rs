@@ -203,7 +203,7 @@ fn volumes_belong_to_the_user_of_the_process() {
         .split(&format!("{user}\n"))
         .find_map(|_| dockerfile.split("useradd --uid ").nth(1)?.split(' ').next()?.parse().ok())
         .unwrap();
-    // A new volume has the owner of what the image has in its place.
+    // A new volume gets the owner of the directory that the image has in its place.
     let owned = format!("install --directory --owner={user} --group={user} ");
     let made: Vec<&str> =
         dockerfile.lines().find_map(|l| l.split_once(&owned)).unwrap().1.split(' ').collect();
@@ -215,7 +215,7 @@ fn volumes_belong_to_the_user_of_the_process() {
             assert!(named.contains_key(name) && made.contains(&path), "{volume} of {made:?}");
         }
     }
-    // Of what statements may read too.
+    // The same for the directories that statements may read.
     let args = words(get(&compose, "services.server.command"));
     assert!(made.contains(&flag(&args, "--allow-read")), "{made:?}");
 

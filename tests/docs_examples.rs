@@ -29,7 +29,7 @@ const NAMES: [(&str, &str); 18] = [
     ("arange(100000000)", "arange(1000)"),
 ];
 
-/// Statements without what they are about, and words of the language: nothing to run.
+/// Incomplete statements, and words of the language: they cannot run.
 const PHRASES: [&str; 21] = [
     "COPY (…) TO",
     "COPY … TO",
@@ -99,7 +99,7 @@ const OTHERS: [(&str, &str); 4] = [
 const INTEGERS: &str = "CREATE OR REPLACE TEMP TENSOR x AS SELECT arange(7) - 3 AS x, arange(7) % 3 AS k; \
                         CREATE OR REPLACE TEMP TENSOR y AS SELECT arange(7) % 4 AS y";
 
-/// A session with what examples read.
+/// A session with the sources of the examples.
 struct Reader {
     place: Place,
     wrong: Vec<String>,

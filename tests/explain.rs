@@ -114,7 +114,7 @@ fn query_24_shows_the_plan_and_its_cost() {
         .sum();
     assert_eq!(ran, json["cost"]["operands"].as_u64().unwrap());
 
-    // The same contraction as cells: the surface, the clause, what stayed dense, the tensor plan below it.
+    // The same contraction as cells: the surface, the clause, the dense part, the tensor plan below it.
     let json = db.json(
         "EXPLAIN (FORMAT json) SELECT a.i, b.k, sum(a.v * b.v) FROM a JOIN b USING (j) GROUP BY a.i, b.k",
     );
@@ -216,7 +216,7 @@ fn rows_are_copied_as_tensors() {
         ),
         "{a} | {b}"
     );
-    // Rows whose columns are no labels, and what to do.
+    // Rows whose columns are no labels, and the hint.
     let e = db
         .answer(&format!(
             "COPY (SELECT t2m, precip FROM era5 WHERE lat > 40) TO '{}' STORED AS ZARR",
@@ -298,7 +298,7 @@ fn estimates_expect_spilling_beyond_memory() {
         "EXPLAIN ANALYZE (FORMAT json) SELECT rechunk(x + 1, r => 1000, c => 100) AS y FROM x";
     let Answer::Json(json) = p.run(sql).pop().unwrap().answer else { panic!("no JSON") };
     let of = |what: &str| json[what]["bytes_spilled"].as_f64().unwrap();
-    // 64 MB become columns in 16 MiB: what exceeds them has to wait in files.
+    // 64 MB become columns in 16 MiB: the excess has to wait in files.
     for spilled in [of("expected"), of("measured")] {
         assert!((40e6..=64e6).contains(&spilled), "{json}");
     }

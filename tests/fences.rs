@@ -370,7 +370,7 @@ fn other_servers_are_not_asked_unless_they_are_allowed() {
         refused(&s, &world, &format!("SELECT * FROM '{url}.zarr'"));
     }
     assert_eq!((public.met(), inner.met()), (met, 0), "nobody was asked");
-    // A redirect is followed to what may be read.
+    // A redirect is followed only to a location that may be read.
     for name in ["away.csv", "inside.csv"] {
         refused(&s, &world, &sum(&format!("{prefix}{name}")));
     }

@@ -87,7 +87,7 @@ impl Seen {
         self.faults.push(fault);
     }
 
-    /// Says what was seen, and fails if it must not be.
+    /// Prints the observations, and fails if one is a fault.
     fn close(&self, trial: &Trial, what: &str) {
         println!(
             "{what}: {} of seed {}, {} with faults; the slowest took {:.2} s, SELECT 1 at most {:.2} s, at most {} MiB \

@@ -146,7 +146,7 @@ impl Server {
         stat.is_ok_and(|s| !s.rsplit(") ").next().unwrap_or_default().starts_with('Z'))
     }
 
-    /// From now on [`Server::resident_most`] is that of what comes.
+    /// From now on [`Server::resident_most`] starts from the current memory.
     pub(crate) fn forget_most(&self) {
         std::fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
     }

@@ -1,4 +1,4 @@
-//! Statements of several islands: what EXPLAIN says of them, what they hold, and what they refuse.
+//! Statements of several islands: their EXPLAIN, their memory, and their errors.
 
 use futures::StreamExt;
 use std::io::{BufRead, BufReader, Write};
@@ -105,7 +105,7 @@ fn memory_of_islands_is_counted_and_released() {
         let _ = w.run(&format!("{}{sql}", CASES.replace("CREATE", "CREATE OR REPLACE")));
         assert_eq!(quota.used(), 0, "{sql}");
     }
-    // Threads may still hold what they were at.
+    // Threads may still hold memory of their last block of work.
     let settled = || {
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while quota.used() > 0 && std::time::Instant::now() < until {

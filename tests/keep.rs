@@ -443,7 +443,7 @@ fn a_cancel_in_the_middle_leaves_nothing() {
         }
     }
     assert!(p.names("warehouse/catalog").is_empty());
-    // Threads let go of what they were at within a block of work.
+    // Threads release the memory of their last block of work after it ends.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while p.host.runtime().quota().used() > before {
         assert!(std::time::Instant::now() < deadline, "{} bytes", p.host.runtime().quota().used());

@@ -61,7 +61,7 @@ impl Load {
 
     fn run(&self) -> Seen {
         let directory = tempfile::tempdir().unwrap();
-        // Alone and with room: what each of them needs. The numbers that are added change none of it.
+        // The memory that each one needs, alone and with room. The numbers that are added do not change it.
         let roomy = self.server(&directory, 16 * self.n * 8);
         let sql = format!("EXPLAIN ANALYZE (FORMAT json) {}", self.sql(0));
         let shown = roomy.ask("POST", "/v1/query?format=json", "", sql.as_bytes());

@@ -1,5 +1,6 @@
-//! Data that declare a missing value and have none: the answers are to the bit those of data that declare nothing, and
-//! what takes no masked cell takes them. Expected values of data with masked cells are in sql/queries/masks.slt.
+//! Data that declare a missing value and have none. Their answers equal those of data that declare none, bit by bit,
+//! and functions that take no masked cells accept them. Expected values of data with masked cells are in
+//! sql/queries/masks.slt.
 
 use crate::common::{Place, Random};
 use serde_json::{Value, json};

@@ -281,7 +281,7 @@ fn a_full_server_answers_what_takes_a_moment() {
     }
     let r = s.ask("POST", "/v1/query?format=csv", "", b"SELECT 1+1 AS x");
     assert_eq!((r.status, r.text().as_str()), (200, "x\n2\n"));
-    // And what makes room.
+    // Statements that make room are answered, too.
     for id in &ids {
         let r = s.ask("POST", "/v1/query", "", format!("CANCEL QUERY '{id}'").as_bytes());
         assert_eq!(r.status, 200, "{}", r.text());

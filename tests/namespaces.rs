@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 const ANSWER: Duration = Duration::from_secs(20);
 /// The address at which the server listens for workers.
 const JOIN: &str = "10.77.0.1:50050";
-/// Clients that ask at the same time, and what each of them asks for, one after the other.
+/// Concurrent clients, and below, the statements of each, one after the other.
 const CLIENTS: u64 = 2;
 const ASKS: u64 = 3;
 
@@ -48,7 +48,7 @@ enum Action {
     Server,
 }
 
-/// Draws what happens, in milliseconds from the beginning of the statements.
+/// Draws actions, with their times in milliseconds from the beginning of the statements.
 fn draw(random: &mut Random) -> Vec<(u64, Action)> {
     let mut up_to = |most: usize| (random.next() % most as u64) as usize;
     let mut all = Vec::new();
@@ -122,7 +122,7 @@ impl World {
         self.parties.iter().position(|p| *p == party).unwrap()
     }
 
-    /// Does what was drawn.
+    /// Performs the drawn actions.
     fn happens(&mut self, network: &Network, all: &[(u64, Action)], begun: Instant) -> String {
         let mut told = Vec::new();
         for (at, action) in all {

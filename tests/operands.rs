@@ -3,7 +3,7 @@
 use crate::cluster::{Cluster, patient};
 use crate::common::Place;
 
-/// A statement, its code, and what the detail says: the operand, the chunk of how many, the cells.
+/// A statement, its code, and the texts of its detail: the operand, the chunk of how many, the cells.
 const FAILURES: [(&str, &str, [&str; 3]); 8] = [
     // 2^62 + 2^62 overflows, in the last of four chunks.
     (

@@ -20,7 +20,7 @@ const LONG: &str = "SELECT sum(sin(x) * cos(x)) AS s FROM (SELECT random_uniform
 const SORT: &str = "SELECT sum(sort(rechunk(transpose(sort(x, axis => 1)), chunks => [20, 240]), axis => 1)[:, 0]) \
     AS s FROM (SELECT random_normal([240, 240], seed => 1, chunks => [20, 240]) AS x) t";
 
-/// Starts workers that are held up in what they run.
+/// Starts workers that are held up in their operands.
 fn start_held(cluster: &mut Cluster, workers: usize, hold: &Hold) {
     let join = cluster.join.clone();
     (0..workers).for_each(|_| cluster.start_worker_at(&join, &[], &hold.at("operand.fused")));

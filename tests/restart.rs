@@ -1,4 +1,5 @@
-//! Servers that are killed and started again on the same warehouse: what they acknowledged ends as if nothing had been.
+//! Servers that are killed and started again on the same warehouse: acknowledged statements end as if no server had
+//! been killed.
 
 use crate::common::{SERVE, names, tessera};
 use crate::http::Server;

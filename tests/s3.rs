@@ -93,7 +93,7 @@ impl S3 {
         S3 { address, directory, faults, refused, answered, _runtime: runtime }
     }
 
-    /// One whose requests meet what `plan` says.
+    /// Starts a server whose requests meet the faults of `plan`.
     pub(crate) fn failing(plan: impl Fn(u64, &str) -> Option<Fault> + Send + Sync + 'static) -> S3 {
         let mut s3 = S3::start();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

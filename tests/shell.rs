@@ -18,7 +18,7 @@ fn tab_completes_by_context() {
     t.prompt();
     t.keys("sel").keys(key::TAB).sees("tessera> select");
     t.keys(key::CTRL_U).keys("SELECT * FROM 'tests/data/cf/ai").keys(key::TAB);
-    // Both names are listed, and what they share is put in.
+    // Both names are listed, and their common beginning is inserted.
     t.sees("tests/data/cf/air3.zarr").sees("FROM 'tests/data/cf/air");
     t.keys(".").keys(key::TAB).sees("FROM 'tests/data/cf/air.zarr'");
     t.keys(" wher").keys(key::TAB).sees("air.zarr' where");
@@ -64,7 +64,7 @@ fn history_is_searched_and_stored() {
         .keys(key::DOWN)
         .sees("SHOW TENSORS;");
     t.keys(key::CTRL_C).prompt().wipe();
-    // With something typed, only what begins so.
+    // After typed input, history shows only lines that begin with it.
     t.keys("SELECT").keys(key::UP).sees("SELECT 40 + 2").sees("AS answer;");
     t.keys(key::ENTER).sees("42").prompt().wipe();
     t.keys(key::CTRL_R).keys("W TE").sees("SHOW TENSORS;").keys(key::CTRL_C).prompt();

@@ -1,4 +1,4 @@
-//! A standby beside a live server: it waits, takes over, and finishes what the other one had accepted.
+//! A standby beside a live server: it waits, takes over, and finishes the statements that the other one had accepted.
 
 use crate::cluster::{free_port, never_fails};
 use crate::common::{Hold, SERVE, tessera, until, until_or_told};

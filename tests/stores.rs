@@ -265,7 +265,7 @@ fn worlds() -> impl Iterator<Item = (u8, bool)> {
     [2, 3].into_iter().flat_map(|format| [false, true].map(|consolidated| (format, consolidated)))
 }
 
-/// Runs what must fail and what must not, and returns what was otherwise.
+/// Runs statements that must fail and statements that must succeed, and returns the exceptions.
 fn faults(
     place: &Place,
     url: &str,

@@ -84,7 +84,7 @@ impl Case {
             .collect()
     }
 
-    /// True for places that are reached when statements are forgotten, and what they read goes.
+    /// True for fail-points that are reached when statements are forgotten and the cells that they read are removed.
     fn forgets(&self) -> bool {
         ["statements.remove", "data."].iter().any(|begin| self.name.starts_with(begin))
     }

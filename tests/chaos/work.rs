@@ -1,4 +1,4 @@
-//! Random statements of chaos runs, and what one process answers to them.
+//! Random statements of chaos runs, and the answers of one process to them.
 
 use crate::cluster::STATEMENTS;
 use crate::common::{Random, binary, contents};
@@ -78,7 +78,7 @@ impl Work {
         Work { sql: format!("{settings}; {sql}"), answer, left }
     }
 
-    /// Fails unless a result is what one process answers.
+    /// Fails unless a result equals the answer of one process.
     pub(crate) fn is_right(&self, result: &str) {
         let rows: Vec<&str> = result.lines().filter(|l| !l.starts_with("{\"ok\":")).collect();
         assert_eq!(rows, self.answer, "{}: {result}", self.sql);

@@ -142,7 +142,7 @@ impl World {
             child.wait().unwrap();
             return false;
         };
-        // The rest of its messages must not fill the pipe; they help to see what happened.
+        // The rest of its messages must not fill the pipe; on request they are printed.
         let shown = std::env::var_os("TESSERA_CHAOS_SHOW").is_some();
         std::thread::spawn(move || {
             lines.map_while(Result::ok).filter(|_| shown).for_each(|l| eprintln!("{l}"))
@@ -363,7 +363,7 @@ pub(crate) fn left_below(root: &Path, directory: &Path) -> Vec<String> {
     left
 }
 
-/// All but what a warehouse without statements and tensors has.
+/// The files without those of a warehouse that has no statements and tensors.
 pub(crate) fn but_for_epochs(left: Vec<String>) -> Vec<String> {
     let (epochs, rest): (Vec<String>, Vec<String>) =
         left.into_iter().partition(|f| f.starts_with("warehouse/epochs/"));

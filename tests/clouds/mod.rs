@@ -114,7 +114,7 @@ impl Server {
         Server { address, state, _runtime: runtime }
     }
 
-    /// Requests meet what `plan` says from now on.
+    /// From now on requests meet the faults of `plan`.
     pub(crate) fn plan(&self, plan: impl Fn(u64, &str) -> Option<Trouble> + Send + Sync + 'static) {
         *self.state.plan.lock().unwrap() = Box::new(plan);
     }

@@ -122,7 +122,7 @@ const TEXTS: [&str; 18] = [
     "'{\"a\": [1, 2'",
 ];
 
-/// Names of what earlier statements may have made.
+/// Names that earlier statements may have defined.
 const NAMES: [&str; 8] = ["t0", "t1", "t2", "v0", "v1", "e0", "e1", "nobody"];
 
 /// Makes the statement of a number.

@@ -63,7 +63,7 @@ impl<'a> Mutant<'a> {
         bytes
     }
 
-    /// Somewhere; more often where formats say what follows.
+    /// A random place; more often near the beginning or the end, where formats keep their structure.
     fn place(&mut self, length: usize) -> usize {
         match self.draw(4) {
             0 => self.draw(length.min(128)),

@@ -1,4 +1,4 @@
-//! Tokens that a server makes, wrong ones, heads of requests, HTTPS, and what of a warehouse others see.
+//! Tokens that a server makes, wrong tokens, heads of requests, HTTPS, and the permissions of a warehouse.
 
 use super::*;
 use crate::common::{SERVE, files, until};
@@ -228,7 +228,7 @@ fn https_with_certificates_that_change() {
     let mut bytes = Vec::new();
     let _ = plain.read_to_end(&mut bytes);
     assert!(!bytes.starts_with(b"HTTP/"), "{}", String::from_utf8_lossy(&bytes));
-    // Nothing that can be used: what was there goes on.
+    // An unusable file changes nothing: the old certificate stays in use.
     std::thread::sleep(Duration::from_millis(1100));
     fs::write(&certificate, "no certificate").unwrap();
     assert_eq!(ask("first"), "s\n10\n");
@@ -333,7 +333,7 @@ fn secrets_are_not_on_disk_and_statements_that_need_them_run_again() {
         }
     };
     secret_free();
-    // Killed; its record and the catalog give the next one what they need.
+    // The server is killed. Its record and the catalog have everything that the next one needs.
     drop(s);
     let s = world.serve(&SERVE, &[]);
     until("it is known again", Duration::from_secs(60), || told(&s) == (200, "s\n15\n".into()));

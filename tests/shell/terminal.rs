@@ -108,7 +108,7 @@ impl Terminal {
         self.waits(text, |screen| screen.contains(text))
     }
 
-    /// Waits until the screen is as `wanted`, which is called `what` if it never is.
+    /// Waits until the screen is as `wanted`; `what` names this in the failure.
     pub(super) fn waits(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> &mut Self {
         let started = Instant::now();
         loop {
@@ -121,7 +121,7 @@ impl Terminal {
         }
     }
 
-    /// Presses a key until the screen shows `text`: what the shell asks its engine need not be there at the first time.
+    /// Presses a key until the screen shows `text`: the shell may not have the answer of its engine at the first time.
     pub(super) fn until(&mut self, key: &str, text: &str) -> &mut Self {
         let started = Instant::now();
         while !self.shown().contains(text) {
@@ -155,7 +155,7 @@ impl Terminal {
         with(self.screen.lock().unwrap().screen())
     }
 
-    /// Forgets what the screen showed, so that only what comes from now on is seen.
+    /// Forgets the screen, so that only later output is seen.
     pub(super) fn wipe(&mut self) -> &mut Self {
         *self.screen.lock().unwrap() = parser(30, 100);
         self

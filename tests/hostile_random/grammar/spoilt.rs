@@ -23,7 +23,7 @@ impl Grammar<'_> {
                 5 => words[at] = self.text(),
                 6 => words[at] = self.tensor(1),
                 7 => words[at] = self.pick::<super::Function>(&all.functions).name.clone(),
-                // Numbers are what sizes are made of.
+                // Replaces a number: sizes are numbers.
                 _ => {
                     let is_number = |i: &usize| words[*i].starts_with(|c: char| c.is_ascii_digit());
                     let numbers: Vec<usize> = (0..words.len()).filter(is_number).collect();

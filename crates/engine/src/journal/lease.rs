@@ -10,8 +10,8 @@
 //! Only the standby's own clock counts, and only the time in which the standby could read the lease. Clocks of two
 //! machines are never compared, and a standby does not take over because it was suspended or could not read the
 //! warehouse. A lease is a hint. The later epoch ([`Epoch`]) keeps an earlier server from making changes, so a standby
-//! that takes over too early costs time and no data. Of several standbys, the first one that writes the
-//! document of the next epoch wins.
+//! that takes over too early costs time and no data. Of several standbys, the first one that writes the document of the
+//! next epoch wins.
 
 use super::epoch::{Epoch, epoch, lock};
 use crate::error::Error;

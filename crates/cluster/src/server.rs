@@ -35,8 +35,8 @@ const REACH: Duration = Duration::from_millis(1500);
 /// Interval of attempts to make room on a worker.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Returns the chunks of a load whose array is in the server's memory, or that of one output, encoded; `None` if memory
-/// for them is short.
+/// Returns the encoded chunks of a load whose array is in the server's memory, or only the chunk of one output; `None`
+/// if memory for them is short.
 pub type Home =
     Arc<dyn Fn(StageId, u64, Option<u32>) -> Option<Result<Vec<Message>, Error>> + Send + Sync>;
 

@@ -28,7 +28,7 @@ use tessera_storage::source::Noted;
 
 /// The server's address in lists of parties that have chunks: a worker knows where it joined.
 pub const THE_SERVER: &str = "server";
-/// The address of durable chunks in such lists.
+/// The address of durable chunks in lists of holders.
 pub const STORAGE: &str = "storage";
 
 /// The versions that can work together, for messages.
@@ -262,7 +262,7 @@ pub struct OrderMessage {
 /// A part of the log in which the server writes down which chunks of a plan become available.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct News {
-    /// Number of the log. After a loss of chunks there is another one, with a higher number.
+    /// Number of the log. After a loss of chunks a new log has a higher number.
     pub log: u64,
     /// Number of entries before the first one here.
     pub first: u64,

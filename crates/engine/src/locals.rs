@@ -88,7 +88,7 @@ pub(crate) enum Opened<'a> {
     Found(Found),
     /// The statement opens the store at this URL.
     Stored(&'a str),
-    /// The session opens it as one of its own.
+    /// The session opens it like its own temp relations.
     Kept(&'a Arc<Temp>),
 }
 

@@ -290,8 +290,8 @@ impl Chunk {
     }
 }
 
-/// The Arrow type of values; that of calendars that Arrow does not have is `int64`. Except for `bool` it has the same
-/// layout in memory.
+/// The Arrow type of values; `int64` for calendars that Arrow does not have. Except for `bool` it has the same layout
+/// in memory.
 pub fn arrow_type(dtype: DType) -> DataType {
     match dtype {
         DType::Bool => DataType::Boolean,

@@ -108,7 +108,7 @@ impl Found {
     }
 }
 
-/// Encodes the chunks of an operand, or that of one output, as one object of [Arrow IPC](ipc).
+/// Encodes the chunks of an operand, or the chunk of one output, as one object of [Arrow IPC](ipc).
 ///
 /// # Errors
 /// Errors of [`ipc`].

@@ -21,8 +21,8 @@ pub const ROWS_LACKS: u8 = 4;
 /// First byte of a [`RowsPart`] in postcard.
 pub const ROWS_PART: u8 = 5;
 
-/// Code of the error of a task whose worker does not get the rows that another one keeps. The hint is the address of the
-/// other one.
+/// Code of the error of a task whose worker does not get the rows that another worker keeps. The hint is the address of
+/// the other worker.
 pub const ROWS_HOLDER_LOST: &str = "holder_lost";
 
 /// Code of the error of a worker that cannot run a task because other versions of the libraries compute its rows.

@@ -204,7 +204,7 @@ impl Runtime {
         }))
     }
 
-    /// Encodes the chunks of an operand, or that of one output, for another party.
+    /// Encodes the chunks of an operand, or the chunk of one output, for another party.
     ///
     /// # Errors
     /// Errors of [`encode`].

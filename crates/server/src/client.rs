@@ -75,7 +75,7 @@ struct Connection {
 
 impl Remote {
     /// The server at `url`, or the live one of several URLs separated by commas; nothing is sent yet. Without a token,
-    /// that of a server of this user on this machine is used, if it exists.
+    /// the token of a server of this user on this machine is used, if it exists.
     ///
     /// # Errors
     /// The text is not a URL of a server.

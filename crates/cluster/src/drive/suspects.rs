@@ -74,7 +74,7 @@ pub(crate) fn poison_detail(deaths: usize) -> String {
     format!("{deaths} workers died while they worked for it")
 }
 
-/// The error of such a statement.
+/// The error of a statement that killed workers.
 pub(crate) fn poisoned(deaths: usize) -> Error {
     Error::Reported(Box::new(ErrorReport {
         code: "poison".into(),

@@ -4,7 +4,7 @@ use super::{RowsPlan, Task};
 use std::collections::BTreeMap;
 use tessera_exec::rows::{RowsDone, RowsRuns};
 
-/// Seconds of one thread for a task of a stage of which none has ended: those of 8 MiB of a file.
+/// Seconds of one thread for a task of a stage of which no task has ended: the time for 8 MiB of a file.
 const EXPECTED_S: f64 = 0.03;
 
 /// The work of a statement's tasks on workers.

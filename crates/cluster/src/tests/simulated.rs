@@ -63,7 +63,7 @@ async fn orders_grow_with_workers_and_not_with_operands() {
         // An order has its operands, and the log entries since the previous order.
         assert!(bytes / totals.orders < 16 << 10, "{name}: {bytes} bytes, {totals:?}");
     }
-    // An order that overtakes the one before lacks its news; that is rare.
+    // An order that overtakes the previous one lacks its news; this is rare.
     let count = |of: fn(&Fake) -> u64| fakes.iter().map(|(fake, _)| of(fake)).sum::<u64>();
     let (behind, orders) = (count(|f| f.behind.load(Relaxed)), count(|f| f.orders.load(Relaxed)));
     assert!(behind * 20 < orders, "{behind} of {orders}");

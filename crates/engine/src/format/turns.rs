@@ -29,7 +29,7 @@ fn threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
 }
 
-/// The next batches, enough for all threads; none if there are no more.
+/// The next batches, enough for all threads; empty at the end.
 pub(super) fn next_batches(
     batches: &mut impl Iterator<Item = Result<RecordBatch, Error>>,
 ) -> Result<Vec<RecordBatch>, Error> {

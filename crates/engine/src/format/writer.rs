@@ -75,7 +75,7 @@ pub struct Writer<W: Write> {
     written: usize,
     /// Number of statements without a result, for the formats that hold one result.
     done: usize,
-    /// Messages of these statements, for CSV: they are not rows, so they are written only if there are no rows.
+    /// Messages of statements without rows, for CSV: they are written only if no statement has rows.
     told: Vec<String>,
     pending: Option<Reply>,
 }

@@ -277,7 +277,7 @@ impl RunTensor for Runner {
     }
 }
 
-/// Converts an error of rows. An error of ours inside of it keeps its type.
+/// Converts an error of rows. An error of this crate inside of it keeps its type.
 pub(crate) fn rows_error(error: CellsError) -> Error {
     match error {
         CellsError::Inner(inner) => inner_error(inner),
@@ -299,7 +299,7 @@ pub(crate) fn rows_error(error: CellsError) -> Error {
     }
 }
 
-/// An error of ours that DataFusion passed to several of its operators.
+/// An error of this crate that DataFusion passed to several of its operators.
 #[derive(Debug)]
 struct SharedError(Arc<dyn StdError + Send + Sync>);
 

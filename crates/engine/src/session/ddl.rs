@@ -99,7 +99,7 @@ impl Session {
         Ok(reply)
     }
 
-    /// Writes the cells of a tensor under an unused name, with texts `beside` those of its query, then its entry.
+    /// Writes the cells of a tensor under an unused name, with texts `beside` the texts of its query, then its entry.
     pub(super) async fn write_tensor(
         &self,
         key: &str,
@@ -401,7 +401,7 @@ fn fit(lowered: &mut Lowered, layout: &Layout, config: &PlanConfig) -> Result<Ve
     let mut b = Builder::new(config.clone());
     b.graph = graph;
     let mut chunks = Vec::with_capacity(lowered.outputs.len());
-    // Lengths are for the results that have as many dimensions, if there are any; the others keep their chunks.
+    // Lengths apply to results with as many dimensions, if any exist; the other results keep their chunks.
     let rank = layout.chunks.as_ref().or(layout.shards.as_ref()).map(Vec::len);
     let is_of = |labels: &Labels| Some(labels.shape.len()) == rank;
     let has_some = lowered.outputs.iter().any(is_of);

@@ -127,8 +127,8 @@ impl Execution {
         drive.expected().map_err(Error::stage)
     }
 
-    /// The part of a plan that runs on workers, if there are workers and it is worth it: the whole plan, or the stages
-    /// that must complete before its results can be streamed.
+    /// The part of a plan that runs on workers, if workers exist and it pays off: the whole plan, or the stages that
+    /// must complete before its results can be streamed.
     pub(super) fn part_of_workers(
         &self,
         tiling: &Arc<Tiling>,
@@ -209,7 +209,7 @@ impl Execution {
         results == Results::Stored && is_worth()
     }
 
-    /// Shares the store of a plan's results with workers, if there are any and it is worth it.
+    /// Shares the store of a plan's results with workers, if workers exist and it pays off.
     pub(super) async fn share(
         &self,
         sink: &Arc<dyn Sink>,

@@ -111,7 +111,7 @@ impl TrackedRows {
 }
 
 impl Execution {
-    /// The workers for the rows of the statement, if there are some and the session spreads statements. A statement that
+    /// The workers for the rows of the statement, if workers exist and the session spreads statements. A statement that
     /// runs again after a failure of the server waits for the workers that it had.
     pub(super) async fn peers_of_rows(&self) -> Result<Option<Arc<Peers>>, Error> {
         let Some(cluster) = self.host.cluster() else { return Ok(None) };

@@ -17,7 +17,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The format is that of `--format`, else of the file's name, else a table.
+    /// Uses the format of `--format`, else of the file's name, else a table.
     pub fn new(format: Option<&str>, file: Option<&Path>) -> Result<Self, Error> {
         let format = match (format, file) {
             (Some(name), _) => Format::parse(name)?,

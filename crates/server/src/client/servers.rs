@@ -105,8 +105,8 @@ impl Servers {
         &self.all[self.current.load(Relaxed) % self.all.len()]
     }
 
-    /// True if a request that met this error is to be sent again: there are several servers, and this one is not live,
-    /// or not yet. If it is not, the next one is asked from now on.
+    /// True if a request that met this error is to be sent again: several servers are configured, and this one is not
+    /// live, or not yet. If it is not live, the next server is asked from now on.
     pub(super) fn may_go_on(&self, server: &Server, error: &Error) -> bool {
         if !self.are_several() {
             return false;

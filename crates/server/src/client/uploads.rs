@@ -50,7 +50,7 @@ const END: Duration = Duration::from_secs(2);
 /// The uploads of a script.
 pub(super) struct Uploads {
     connection: Arc<Connection>,
-    /// Their session, once there is one.
+    /// The session of the uploads, once it exists.
     session: Option<String>,
     /// Names that were sent, and names that the catalog has.
     sent: BTreeSet<String>,
@@ -62,7 +62,7 @@ impl Uploads {
     }
 
     /// Sends the locals that a statement names and the catalog lacks, unless they were sent. Returns the session that
-    /// has them, if there are any.
+    /// has them; `None` without locals.
     pub(super) async fn send(
         &mut self,
         parsed: &Parsed,
@@ -225,7 +225,7 @@ impl Connection {
             }
             if status != StatusCode::TOO_MANY_REQUESTS || attempts >= ATTEMPTS {
                 let failure = Failure::read(status.as_u16(), &text);
-                // The session of the uploads ended with its server; that of this client may not have.
+                // The session of the uploads ended with its server; the session of this client may still exist.
                 return Err(match failure.is("unknown_session") {
                     true => Error::stage(UploadsGone),
                     false => Error::stage(failure),

@@ -558,7 +558,7 @@ impl Statements {
         self.lock().values().map(|e| e.bytes()).fold((0, 0), |(m, d), (n, e)| (m + n, d + e))
     }
 
-    /// Drops the oldest results until the rest fits the limits; never that of `newest`.
+    /// Drops the oldest results until the rest fits the limits, but never the result of `newest`.
     fn make_room(&self, newest: &Entry) {
         let (mut memory, mut disk) = self.kept_bytes();
         if memory <= self.keep_max.0 && disk <= self.keep_max.1 {

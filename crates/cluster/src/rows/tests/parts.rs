@@ -30,7 +30,7 @@ async fn others_take_over_the_rows_of_a_lost_worker() {
     for (number, messages) in (0..).zip(all) {
         assert_eq!(messages.unwrap(), whole(number), "task {number}");
     }
-    // The worker whose rows do not come lives, and keeps no more.
+    // The worker whose rows do not arrive lives, but keeps no more rows.
     assert_eq!((stage.attempts(0), kinds(&bench, "no_rows")), (2, 1));
     let orders = stage.orders.lock().unwrap().clone();
     assert_eq!(ranges(&orders[0].1), [(0, 3), (3, 6), (6, 9), (9, 12)]);

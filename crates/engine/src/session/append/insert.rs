@@ -85,7 +85,7 @@ impl Session {
         }
     }
 
-    /// Refuses relations outside of the warehouse, which hide those of the same name in it.
+    /// Refuses relations outside of the warehouse that hide relations of the same name in it.
     fn check_stored(&self, name: &str, key: &str, statement: &Handle) -> Result<(), Error> {
         let is_temp = pick(key, self.temps().keys().map(String::as_str)).is_some();
         let is_local = statement.locals().get(key).is_some_and(Local::goes_first);
@@ -113,7 +113,7 @@ impl Session {
         })
     }
 
-    /// True if the entry is that of its name now.
+    /// True if the entry is the current one of its name.
     async fn is_entry(&self, entry: &Entry) -> Result<bool, Error> {
         Ok(self.host.warehouse.entry(&entry.name).await?.as_ref() == Some(entry))
     }

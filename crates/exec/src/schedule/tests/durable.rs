@@ -343,7 +343,7 @@ fn runs_of_a_statement_at_the_same_time_do_not_disturb_each_other() {
         assert_eq!((durable.did().corrupt, durable.did().failed), (0, 0));
     }
     b.is_empty();
-    // Every name is that of a whole object.
+    // Every name belongs to a whole object.
     assert!(kept.files().contains_key(&(8, 0)));
 }
 

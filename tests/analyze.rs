@@ -1,4 +1,4 @@
-//! What EXPLAIN ANALYZE says that the operators of rows did. The numbers of rows are DuckDB's for the same queries.
+//! EXPLAIN ANALYZE of the operators of rows. The numbers of rows are DuckDB's for the same queries.
 
 use crate::common::Place;
 use serde_json::Value;
@@ -36,7 +36,7 @@ impl Table {
         }
     }
 
-    /// Checks what all statements have in common.
+    /// Checks that hold for the measurements of every statement.
     fn analyzed(&self, select: &str) -> Analyzed {
         let started = Instant::now();
         let Answer::Json(json) = self.answer(&explained(select)) else { panic!("no JSON") };
@@ -46,7 +46,7 @@ impl Table {
         assert!(!all.is_empty(), "{select}: {}", analyzed.0);
         let of = |operator: &Value, name: &str| operator["measured"][name].as_f64().unwrap();
         let sum = |name: &str| all.iter().map(|operator| of(operator, name)).sum::<f64>();
-        // Beside the threads of rows, the one that reads the answer computes.
+        // The thread that reads the answer computes too, besides the threads of rows.
         let (busy, seconds) = (sum("seconds"), measured["seconds"].as_f64().unwrap());
         let most = elapsed * (self.threads + 1) as f64;
         assert!(busy > 0.0 && busy <= most, "{busy} of {most}: {}", analyzed.0);
@@ -62,7 +62,7 @@ impl Table {
     }
 }
 
-/// In lower case: `T` stands for the file.
+/// The statement is in lower case, because `T` is replaced by the file.
 fn explained(select: &str) -> String {
     format!("explain analyze (format json) {select}")
 }
@@ -82,13 +82,13 @@ impl Analyzed {
         all
     }
 
-    /// What the operators of that name did.
+    /// The measurements of the operators with this name.
     fn each(&self, name: &str) -> Vec<&Value> {
         let named = |operator: &&Value| operator["name"] == name;
         self.all().into_iter().filter(named).map(|operator| &operator["measured"]).collect()
     }
 
-    /// What the only operator of that name did.
+    /// The measurements of the only operator with this name.
     fn one(&self, name: &str) -> &Value {
         match self.each(name)[..] {
             [one] => one,
@@ -188,7 +188,7 @@ fn the_text_has_a_line_for_each_operator() {
     );
     assert!(measured.ends_with(" read, nothing spilled"), "{text}");
     assert!(!text.contains("rows of cells"), "{text}");
-    // A plan that runs in one split, and one that does not run.
+    // A plan that runs in one split, and a plan that does not run.
     let text = table.text("explain analyze select * from range(3) r(i)");
     assert!(text.contains("\noperators of rows:\n") && text.contains(" 3 rows  "), "{text}");
     let text = table.text(&format!("explain {select}"));
@@ -209,7 +209,7 @@ fn rows_that_are_named_twice_are_measured_once() {
 }
 
 #[test]
-fn what_is_spilled_counts_for_its_operator() {
+fn spilled_bytes_count_for_their_operator() {
     let place = Place::open(&[("memory-limit", "16MiB"), ("spill-limit", "1GiB")]);
     let sql = "EXPLAIN ANALYZE (FORMAT json) SELECT max(n) AS m, sum(n * i) AS s FROM \
                (SELECT i, row_number() OVER (ORDER BY i % 1000, i) AS n FROM range(1000000) r(i)) q";

@@ -111,7 +111,7 @@ fn readers_see_the_old_or_the_new_length() {
 fn a_killed_append_leaves_the_old_cells() {
     let place = Place::open(&[]);
     let (old, new) = stores(&place, 3);
-    // What an append has written before it commits.
+    // The state that an append leaves before it commits.
     let copy = place.shown("copy.zarr");
     let whole = |from: &str, to: &str| {
         fn all(from: &std::path::Path, to: &std::path::Path) {
@@ -194,7 +194,7 @@ fn all_of_a_dataset_and_rows_are_inserted_as_copy_appends_them() {
 }
 
 #[test]
-fn what_has_no_names_or_labels_is_refused_with_the_reason() {
+fn results_without_names_or_labels_are_refused_with_the_reason() {
     let place = Place::open(&[]);
     place.run("CREATE TENSOR bare AS SELECT arange(3) AS v");
     place.run("CREATE TENSOR named AS SELECT rename(arange(3), dim_0 => 'd') AS v");
@@ -369,7 +369,7 @@ fn an_append_that_was_committed_is_done_when_its_server_dies() {
         until("the server dies", Duration::from_secs(60), || !s.is_alive());
         id
     };
-    // It dies between the commit and its note. Then others append, too.
+    // The server dies between the commit and its note. Then others append, too.
     let insert = format!("INSERT INTO t {}", held(4));
     let inserted = died("catalog.named=abort@1", Some(insert.as_str()));
     p.query(&format!("INSERT INTO t {}", days(6, 8)));

@@ -47,11 +47,11 @@ fn results_of_islands_may_be_larger_than_memory() {
 }
 
 #[test]
-fn answers_that_wait_give_their_memory_to_who_needs_it() {
+fn waiting_answers_release_memory_that_others_need() {
     let p = Place::open(&[("memory-limit", "16MiB"), ("spill-limit", "1GiB")]);
     p.run("SET tessera.chunk_bytes_target = 800000");
     p.run("CREATE TENSOR x AS SELECT random_normal([1000, 2000], seed => 2, chunks => [50, 2000], dims => ['r', 'c']) AS x");
-    // Half of the memory, held by somebody who has not read it yet.
+    // Half of the memory, held by an answer that has not been read.
     let answer = p.run("SELECT arange(1000000) AS x").pop().unwrap();
     assert_eq!(answer.answer.bytes(), (8_000_000, 0));
     let rechunk = "CREATE TENSOR y AS SELECT rechunk(x + 1, r => 1000, c => 50) AS y FROM x";
@@ -69,7 +69,7 @@ fn answers_that_wait_give_their_memory_to_who_needs_it() {
 }
 
 #[test]
-fn what_nobody_names_does_not_run() {
+fn unreferenced_parts_do_not_run() {
     let p = Place::open(&[]);
     p.run("CREATE TENSOR cube AS SELECT random_normal([8, 6, 5], seed => 1, dims => ['t', 'y', 'x']) AS v");
     let plan = |sql: &str| match p.run(&format!("EXPLAIN ANALYZE {sql}")).pop().unwrap().answer {
@@ -96,7 +96,7 @@ fn what_nobody_names_does_not_run() {
         assert!(plan.contains(&format!("island {islands} (tensor)")), "{plan}");
         assert!(!plan.contains(&format!("island {} (tensor)", islands + 1)), "{plan}");
     }
-    // What is wrong with a part is told, named or not.
+    // Errors in a part are reported, named or not.
     let wrong = p.try_run(
         "WITH unused AS (SELECT nothing[nothing > 0] AS p FROM cube) SELECT sum(v) AS s FROM cube",
     );
@@ -185,10 +185,10 @@ fn sorts_of_narrow_rows_and_windows_above_them_use_files() {
     );
 }
 
-/// Different values of so many cells: 16 bytes each while they are found, and as many once more at the end.
-/// A statement may be given less than there is: it puts chunks and rows aside as if that were all.
+/// This number of different values: 16 bytes each while they are found, and the same again at the end. A statement may
+/// have less memory than the process: it spills chunks and rows as if its budget were all memory.
 #[test]
-fn a_statement_keeps_to_the_memory_that_its_session_gives_it() {
+fn a_statement_stays_within_the_memory_of_its_session() {
     let p = Place::open(&[("memory-limit", "1GiB"), ("spill-limit", "1GiB")]);
     p.run("SET tessera.chunk_bytes_target = '256KiB'; CREATE TENSOR wide AS SELECT random_normal([60, 250, 200], seed => 1, dims => ['t', 'y', 'x'], chunks => [10, 50, 100]) AS v");
     let spilled = || p.host.runtime().store().figures().spilled_bytes;
@@ -221,7 +221,7 @@ fn a_statement_keeps_to_the_memory_that_its_session_gives_it() {
         }
         other => panic!("{other:?}"),
     }
-    // What never fits is refused by the statement's own limit.
+    // A statement that can never fit is refused by its own limit.
     let e = p.try_run("SET tessera.chunk_bytes_target = '64MiB'; SELECT sort(random_normal([4000000], seed => 1))");
     let e = e.unwrap_err();
     assert_eq!(e.code(), "memory_exceeded", "{e}");
@@ -239,7 +239,7 @@ fn different(cells: u64) -> String {
 }
 
 #[test]
-fn two_that_do_not_fit_together_both_finish_and_what_never_fits_is_refused() {
+fn two_large_statements_both_finish_and_an_impossible_one_is_refused() {
     // Without files nothing can give way: each has 48 MB at its end, of 64 MiB.
     let p = Place::open(&[("memory-limit", "64MiB"), ("spill-limit", "0")]);
     p.run("SET tessera.chunk_bytes_target = '1MiB'");
@@ -263,7 +263,7 @@ fn two_that_do_not_fit_together_both_finish_and_what_never_fits_is_refused() {
     }
     p.is_quiet("statements that did not fit together");
 
-    // What is larger than all memory is refused at once, whoever runs beside it, and with the numbers.
+    // A statement that is larger than all memory is refused at once, with the numbers, even if others run.
     let before = p.host.ran_alone();
     std::thread::scope(|s| {
         let beside = s.spawn(|| cells(&p, &different(200_000)));

@@ -1,7 +1,7 @@
-//! Whole statements that are cancelled at random moments: afterwards nothing is left of them.
+//! Whole statements that are cancelled at random moments leave nothing behind.
 //!
-//! `TESSERA_CANCELS=1000` cancels so many (104 without it), `TESSERA_SEED` draws other moments,
-//! `TESSERA_CANCELS_SHOW=1` tells for each statement how long it takes and what came back how soon.
+//! `TESSERA_CANCELS=1000` cancels this number of statements (104 without it), `TESSERA_SEED` draws other moments,
+//! `TESSERA_CANCELS_SHOW=1` prints for each statement how long it takes and which outcome came how soon.
 
 use crate::common::{Place, Random, number};
 use futures::StreamExt;
@@ -34,7 +34,7 @@ const STATEMENTS: [&str; 28] = [
     "SELECT unique(round(v * 100)) AS u FROM cube",
     "SELECT sum(tensor(SELECT [t], [y], max(v) AS m FROM cube GROUP BY t, y)) AS s",
     "SET tessera.lift = 'off'; SELECT tensor(SELECT [t], [y], [x], v FROM cube WHERE v > 0.5) AS s; SET tessera.lift = 'auto'",
-    // Results that are kept.
+    // Tensors that are stored.
     "CREATE OR REPLACE TENSOR kept AS SELECT random_normal([2000, 1000], seed => 7, chunks => [250, 250]) AS kept",
     "CREATE OR REPLACE TEMP TENSOR held AS SELECT random_normal([3000, 1500], seed => 8, chunks => [250, 1500]) AS held",
     "COPY (SELECT v * 2 AS v FROM cube) TO '{out}' STORED AS ZARR",
@@ -137,8 +137,8 @@ fn whole_statements_cancelled_at_any_moment_leave_nothing() {
     }
 }
 
-/// Runs a script and stops it after a time. What came of it: its answers or the code of its error; `None` if nobody
-/// waited. And how long that took after the cancel.
+/// Runs a script and stops it after a time. Returns its answers or the code of its error (`None` if no client waited),
+/// and the time from the cancel to the end.
 fn stopped(
     p: &Place,
     sql: &str,
@@ -162,7 +162,7 @@ fn stopped(
                 tokio::time::sleep(after).await;
                 match stop {
                     Stop::Handle => handle.cancel(),
-                    // One that is over is not known any more.
+                    // A statement that has ended is no longer known.
                     Stop::Named => queries.find(handle.id()).iter().for_each(|h| h.cancel()),
                     Stop::Dropped => {}
                 }

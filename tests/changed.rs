@@ -56,7 +56,7 @@ fn query(s3: &S3, sql: &str) -> Output {
 }
 
 #[test]
-fn what_changes_in_a_bucket_while_a_statement_reads_it_fails_the_statement() {
+fn a_statement_fails_if_an_object_changes_while_it_reads() {
     let cases = [
         // The position runs first, and reads all that the rest reads again.
         ("a.zarr/c/0/0", "SELECT a[0, argmax(a[0, :])] AS m FROM 's3://bkt/a.zarr'"),
@@ -149,7 +149,7 @@ fn finished_results_of_sources_that_changed_are_not_given_as_if_nothing_had_been
     let kept = [submit(&s, &sum("kept", "kept.zarr")), submit(&s, &folder)];
     let all = ids.iter().chain(&temps).chain(&kept);
     let before: Vec<String> = all.clone().map(|id| result(&s, id)).collect();
-    // As long as nothing changes they are what they were.
+    // While the objects do not change, their cells do not change.
     drop(s);
     let s = p.serve();
     let again: Vec<String> = all.map(|id| result(&s, id)).collect();
@@ -184,7 +184,7 @@ fn a_folder_of_tables_is_listed_by_each_statement() {
 }
 
 #[test]
-fn a_statement_that_was_killed_goes_on_only_with_what_it_had_read() {
+fn a_killed_statement_resumes_only_with_the_versions_that_it_had_read() {
     let p = Place::new();
     let source = p.directory.path().join("a.zarr");
     array(&source, 100, 10, 30_000);
@@ -211,7 +211,7 @@ fn a_statement_that_was_killed_goes_on_only_with_what_it_had_read() {
         });
         drop(s);
         assert!(!names(&kept.join("reads")).is_empty());
-        // Chunks are lost, and have to be made again.
+        // Chunks are lost, and have to be recomputed.
         for chunk in chunks().iter().skip(1) {
             fs::remove_file(chunk).unwrap();
         }

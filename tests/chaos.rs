@@ -1,5 +1,5 @@
-//! Servers that are killed at random moments, again and again, under a mix of statements: what was acknowledged ends
-//! with the right bits, what was dropped stays dropped, and nothing is left behind.
+//! Servers that are killed at random moments, again and again, under a mix of statements: acknowledged statements end
+//! with the right bits, dropped tensors stay dropped, and no leftovers remain.
 //!
 //! A run has a seed, which it prints when it fails: `TESSERA_CHAOS_SEED` replays it, `TESSERA_CHAOS_RUNS` asks for more
 //! of them, `TESSERA_CHAOS_JOBS` at a time, with the servers of `TESSERA_TEST_BINARY` (a release build);
@@ -23,27 +23,27 @@ use world::{Figures, PATIENCE, World};
 
 /// Clients that ask at the same time.
 const CLIENTS: u64 = 2;
-/// What each of them does, one after the other.
+/// Stories that each client runs, one after the other.
 const STORIES: u64 = 3;
 /// Takes a while.
 const LONG: &str = "sum(sin(arange(2000000)::float64))";
 
-/// What has to be so when all is over.
+/// The state that must hold at the end.
 #[derive(Default)]
 struct Expected {
     /// Statements that are finished, with their answers.
     results: Vec<(String, String)>,
     /// Statements that were stopped.
     cancelled: Vec<String>,
-    /// Tensors that are there, with the sum of their cells.
+    /// Tensors that exist, with the sum of their cells.
     tensors: Vec<(String, i64)>,
-    /// Tensors that nobody knows about: whole, or not at all.
+    /// Tensors whose outcome is unknown: whole, or not at all.
     doubtful: Vec<(String, i64)>,
     /// Files of the output.
     outputs: Vec<String>,
 }
 
-/// What the cells of a tensor are called: those of an upload have its name.
+/// The name of a tensor's cells: uploads are named like their tensor.
 fn cells(tensor: &str) -> &str {
     if tensor.starts_with("upload") { tensor } else { "v" }
 }
@@ -79,7 +79,7 @@ fn several(remote: bool, least: u64) {
     println!("chaos: {kind}: {:?}", figures.lock().unwrap());
 }
 
-/// Runs `one` of `all`, `TESSERA_CHAOS_JOBS` at a time; those that failed are told at the end, all of them.
+/// Runs `one` for each of `all`, `TESSERA_CHAOS_JOBS` at a time. All failures are reported at the end.
 fn each<T: Debug + Sync>(what: &str, all: &[T], one: impl Fn(&T) + Sync) {
     let (next, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let began = Instant::now();
@@ -210,7 +210,7 @@ impl Client<'_> {
 
     fn long(&mut self) {
         let sql = format!("SELECT {LONG} AS s");
-        // Half of them keep what they compute, and find it again.
+        // Half of the statements store their chunks, and find them again.
         let result = match self.random.next() % 2 {
             0 => self.keeps(&sql, "long"),
             _ => self.keeps(&format!("SET tessera.durability = 'all'; {sql}"), "long"),
@@ -218,7 +218,7 @@ impl Client<'_> {
         assert_eq!(result.lines().last(), reference(&sql).lines().last());
     }
 
-    /// What was stopped stays stopped.
+    /// Stopped statements remain stopped.
     fn cancelled(&mut self) {
         let endless = "SELECT sum(sin(arange(1000000000000)::float64)) AS s";
         let id = self.world.submit(endless, &format!("{} endless", self.number));
@@ -242,7 +242,7 @@ impl Client<'_> {
         assert_eq!((lines.len(), total(lines[1])), (3, sum), "{result}");
     }
 
-    /// Seeds are drawn once, whoever asks and how often.
+    /// Seeds are drawn once, however often the result is requested.
     fn drawn(&mut self) {
         let result = self.keeps("SELECT random_normal([5]) AS v", "drawn");
         self.pause();
@@ -251,7 +251,7 @@ impl Client<'_> {
         assert_eq!(self.world.result(&again), result);
     }
 
-    /// A session goes with its server, what ran in it does not.
+    /// A session ends with its server; its accepted statements do not.
     fn session(&mut self) {
         for attempt in 0.. {
             let session = self.world.ask("POST", "/v1/sessions", "", b"").json();
@@ -270,10 +270,10 @@ impl Client<'_> {
             let Some(id) = ask(&format!("SELECT sum(v) AS s, {LONG} AS l FROM a")) else {
                 continue;
             };
-            // Its temp tensor is made again by the next server, from what is written down of it.
+            // The next server recreates the temp tensor from the records.
             let status = self.world.end(&id);
             if status["error"]["code"] == "unknown_name" {
-                // The server that accepted the tensor was killed before the one that has the session.
+                // The server that accepted the tensor was killed before the server that has the session.
                 continue;
             }
             let result = self.world.result(&id);
@@ -311,7 +311,7 @@ impl Client<'_> {
         self.is_there(&y, sum + n * n);
     }
 
-    /// A statement reads what was there when it began.
+    /// A statement reads the tensor as it was when the statement began.
     fn read_and_drop(&mut self) {
         let name = self.name("read");
         let (cells, sum) = self.cells();
@@ -361,7 +361,7 @@ impl Client<'_> {
         let item = if format == "NPY" { self.name("out") } else { "v".into() };
         let read = self.keeps(&format!("SELECT sum({item}) AS s FROM '{to}'"), "read");
         assert_eq!(total(&read), sum);
-        // What it is made of, as it is now.
+        // The files of the output at this time.
         let prefix = format!("output/{name}");
         let all = self.world.left().into_iter().filter(|f| f.starts_with(&prefix));
         self.expected.lock().unwrap().outputs.extend(all);
@@ -395,7 +395,7 @@ fn npy(n: u64) -> Vec<u8> {
     out
 }
 
-/// What a process that nobody kills answers.
+/// The answer of a process that is not killed.
 fn reference(sql: &str) -> &'static str {
     static ANSWER: OnceLock<String> = OnceLock::new();
     ANSWER.get_or_init(|| {

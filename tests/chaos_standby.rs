@@ -1,6 +1,6 @@
-//! A live server, its standby and their workers, of which some are killed, stopped or asked to end while clients ask:
-//! what was acknowledged ends under its id with the bits of one process, whoever lost its turn refuses, and nothing is
-//! left behind.
+//! A live server, its standby and their workers, some of which are killed, stopped or asked to end while clients ask.
+//! Acknowledged statements end under their ids with the bits of one process, servers that lose their turn refuse
+//! requests, and no leftovers remain.
 //!
 //! `TESSERA_STANDBY_RUNS=100 cargo test --test tests chaos_standby:: -- --nocapture` is the long run;
 //! `TESSERA_SEED=… TESSERA_STANDBY_RUNS=1` plays one of its runs again.
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use world::{PATIENCE, World};
 
-/// Clients that ask at the same time, and what each of them asks for, one after the other.
+/// Concurrent clients, and below, the statements of each, one after the other.
 const CLIENTS: u64 = 3;
 const ASKS: u64 = 2;
 
@@ -27,7 +27,7 @@ const LONG: [&str; 3] = [
     "SELECT sum(sort(rechunk(transpose(sort(x, axis => 1)), chunks => [20, 480]), axis => 1)[:, 0]) AS s FROM (SELECT random_normal([480, 480], seed => 1, chunks => [20, 480]) AS x) t",
 ];
 
-/// What is done to a process.
+/// An action on a process.
 #[derive(Debug, Clone, Copy)]
 enum Action {
     /// SIGKILL of the live server.
@@ -42,7 +42,7 @@ enum Action {
     KillWorkers,
 }
 
-/// Draws what happens, in milliseconds from the beginning of the statements.
+/// Draws actions, with their times in milliseconds from the beginning of the statements.
 fn draw(random: &mut Random) -> Vec<(u64, Action)> {
     let mut up_to = |most: u64| random.next() % most;
     let begin = up_to(2500);
@@ -65,7 +65,7 @@ fn draw(random: &mut Random) -> Vec<(u64, Action)> {
     all
 }
 
-/// What was acknowledged, and has its answer.
+/// A statement that was acknowledged and has its answer.
 struct Done {
     work: Work,
     id: String,
@@ -84,7 +84,7 @@ fn client(world: &World, works: Vec<(u64, Work)>, acknowledged: &AtomicU64) -> V
     works.into_iter().map(one).collect()
 }
 
-/// Does what was drawn, and starts workers in place of those who died.
+/// Performs the drawn actions, and replaces workers that died.
 fn happens(world: &World, all: &[(u64, Action)], live: usize, begun: Instant) -> String {
     let (mut told, mut dead) = (Vec::new(), 0);
     for (at, action) in all {
@@ -122,7 +122,7 @@ fn takes_over(world: &World, all: &[(u64, Action)], former: usize) -> &'static s
     told
 }
 
-/// Has clients ask while something happens; what they were acknowledged, and what happened.
+/// Runs clients while actions happen. Returns their acknowledged statements, and the actions.
 fn turn(world: &World, random: &mut Random, first: u64) -> (Vec<Done>, String) {
     let (live, all) = (world.live(), draw(random));
     let output = |name: &str| world.output(name);
@@ -181,7 +181,7 @@ fn run(seed: u64, world: &World) -> String {
 }
 
 #[test]
-fn what_was_acknowledged_survives_servers_that_lose_their_turn() {
+fn acknowledged_work_survives_servers_that_lose_their_turn() {
     let first = number("TESSERA_SEED").unwrap_or(20_261_127);
     let mut failed = Vec::new();
     for seed in first..first + number("TESSERA_STANDBY_RUNS").unwrap_or(2) {

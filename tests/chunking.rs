@@ -84,8 +84,8 @@ impl Sink for Keep {
 
 /// The value on a grid of 2^-20, whose lines lie where no value is.
 ///
-/// Means and variances may differ in the last bit with the order of additions. Two that are equal on paper are equal
-/// again on the grid, so that whoever asks for their order gets one answer.
+/// Means and variances may differ in the last bit with the order of additions. Rounding to the grid makes values equal
+/// that are equal on paper, so that sorts have one answer.
 fn settled(b: &mut Builder, v: NodeId) -> NodeId {
     let [up, aside, down] = [f64::from(1 << 20), 0.37, 1.0 / f64::from(1 << 20)]
         .map(|c| b.constant(Scalar::f64(c)).unwrap());
@@ -99,7 +99,7 @@ fn settled(b: &mut Builder, v: NodeId) -> NodeId {
 fn expression(b: &mut Builder, x: NodeId, y: NodeId, choices: &[u8]) -> NodeId {
     let (mut v, mut exact) = (x, true);
     for &c in choices {
-        // What compares and counts cells needs the same cells, not nearly the same.
+        // Comparisons and counts need equal cells, not nearly equal ones.
         if !exact && matches!(c % 24, 8 | 13 | 18 | 20 | 21) {
             (v, exact) = (settled(b, v), true);
         }

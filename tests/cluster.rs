@@ -29,7 +29,7 @@ pub(crate) struct Party {
 
 impl Drop for Party {
     fn drop(&mut self) {
-        // One that is stopped does not die of anything else.
+        // A stopped process dies only of SIGKILL.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -43,9 +43,9 @@ pub(crate) struct Cluster {
     http: String,
     pub(crate) join: String,
     started: usize,
-    /// What a worker may take.
+    /// The memory limit of a worker.
     memory: &'static str,
-    /// What all parties find in their environment.
+    /// The environment of all parties.
     pub(crate) environment: Vec<(String, String)>,
     /// The warehouse, unless it is a directory of its own.
     warehouse: Option<String>,
@@ -173,7 +173,7 @@ impl Cluster {
         self.start_worker_at(&join, flags, "");
     }
 
-    /// Starts a worker that joins at an address, and fails where it is told to.
+    /// Starts a worker that joins at an address, and fails at the given fail-point.
     pub(crate) fn start_worker_at(&mut self, join: &str, flags: &[&str], fail: &str) {
         self.started += 1;
         let name = format!("w{}", self.started);
@@ -240,12 +240,12 @@ impl Cluster {
         ask_at(&self.http, method, path, body)
     }
 
-    /// Where the server answers.
+    /// The address of the server for clients.
     pub(crate) fn http(&self) -> String {
         self.http.clone()
     }
 
-    /// Starts a worker whose process may map so many KiB.
+    /// Starts a worker whose process may map this number of KiB.
     pub(crate) fn start_narrow(&mut self, kib: u64, memory: &str) {
         self.started += 1;
         let (name, whole) = (format!("w{}", self.started), self.command());
@@ -265,7 +265,7 @@ impl Cluster {
         self.workers.push(Party { child: command.spawn().unwrap(), name });
     }
 
-    /// Starts a worker with a supervisor; it fails where it is told to.
+    /// Starts a worker with a supervisor; it fails at the given fail-point.
     pub(crate) fn start_supervised(&mut self, fail: &str) {
         self.started += 1;
         let name = format!("w{}", self.started);
@@ -283,7 +283,7 @@ impl Cluster {
         query_at(&self.http, sql)
     }
 
-    /// What a statement answers without the workers.
+    /// The answer of a statement without the workers.
     pub(crate) fn alone(&self, sql: &str) -> String {
         let sql = format!("SET tessera.spread = 'none'; {sql}");
         let reply = self.ask("POST", "/v1/query?format=csv", &sql).unwrap();
@@ -333,8 +333,8 @@ impl Cluster {
         }
     }
 
-    /// Waits until so many workers or more run orders of a statement, which must not be over before: one that is not
-    /// held up may be, as workers say only with their next beat that they work.
+    /// Waits until at least this number of workers run orders of a statement. The statement must not end before, so it
+    /// has to be held up: workers report only with their next beat that they work.
     pub(crate) fn until_some_work(&self, workers: usize, is_over: impl Fn() -> bool) {
         let work = |w: &&Value| w["orders"].as_u64() > Some(0);
         let told = || {
@@ -349,7 +349,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until each worker has told twice how it is: the second time it told what is so by now.
+    /// Waits for two heartbeats of each worker: the second one was sent after this call began.
     pub(crate) fn is_heard(&self) {
         for _ in 0..2 {
             let since = Instant::now();
@@ -361,7 +361,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until workers have nothing of any statement, but what they retain for later ones.
+    /// Waits until workers hold nothing of any statement, except chunks that they retain for later ones.
     pub(crate) fn is_quiet(&self, what: &str) {
         let begun = Instant::now();
         while left_on(&self.alive()) > 0 {
@@ -377,10 +377,11 @@ impl Cluster {
     }
 }
 
-/// What workers have of statements, but what they retain for later ones.
+/// Orders, chunks and memory of statements that workers still hold, except chunks that they retain for later
+/// statements.
 pub(crate) fn left_on(workers: &[Value]) -> u64 {
     let of = |w: &Value| {
-        // With what the allocator adds to each chunk.
+        // Includes the overhead of the allocator for each chunk.
         let retained = w["retained_bytes"].as_u64().unwrap() / 2 * 3;
         w["orders"].as_u64().unwrap()
             + w["row_tasks"].as_u64().unwrap()
@@ -390,7 +391,7 @@ pub(crate) fn left_on(workers: &[Value]) -> u64 {
     workers.iter().map(of).sum()
 }
 
-/// What a server answers.
+/// The reply of a server.
 fn ask_at(http: &str, method: &str, path: &str, body: &str) -> std::io::Result<Reply> {
     let mut stream = TcpStream::connect(http)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -413,13 +414,13 @@ fn ask_at(http: &str, method: &str, path: &str, body: &str) -> std::io::Result<R
 
 /// Runs a script whose last statement answers, spread over the workers.
 pub(crate) fn query_at(http: &str, sql: &str) -> Reply {
-    // Chunks that workers retain of the statement before would hide what it does.
+    // Chunks that workers retain of the statement before would hide the work of this one.
     let sql = format!("SET tessera.spread = 'all'; SET tessera.reuse = 'none'; {sql}");
     ask_at(http, "POST", "/v1/query?format=csv", &sql).unwrap()
 }
 
-/// A port that nobody listens on. It is below those that the system gives to whoever asks for any, and each test has
-/// another one: nobody takes it before its owner listens there.
+/// A port that no process listens on. The system assigns other ports to processes that ask for any port, and each test
+/// gets another port, so no other process takes it.
 pub(crate) fn free_port() -> u16 {
     const FIRST: u32 = 14_000;
     const COUNT: u32 = 16_000;
@@ -464,12 +465,12 @@ pub(crate) const STATEMENTS: [&str; 6] = [
     "SELECT max(cumsum(cumsum(x, 0), 1), 0)[0:5] AS s FROM (SELECT random_normal([500, 500], seed => 5, chunks => [100, 50]) AS x) t",
 ];
 
-/// What the statements answer on one machine, and how long that takes.
+/// The answers of the statements on one machine, and their times.
 fn alone(cluster: &Cluster) -> Vec<(String, Duration)> {
     STATEMENTS.iter().map(|sql| timed(cluster, sql)).collect()
 }
 
-/// What a statement answers on one machine, and how long that takes.
+/// The answer of a statement on one machine, and its time.
 fn timed(cluster: &Cluster, sql: &str) -> (String, Duration) {
     let begun = Instant::now();
     (cluster.alone(sql), begun.elapsed())
@@ -483,7 +484,7 @@ fn a_server_and_its_workers() {
         let got = cluster.query(sql);
         assert_eq!((got.status, &got.body), (200, want), "{sql}");
     }
-    // What a worker ran is told with its next beat.
+    // A worker reports its operands with its next beat.
     let operands = |w: &Value| w["operands"].as_u64().unwrap();
     until("both workers ran operands", PATIENCE, || {
         cluster.alive().iter().all(|w| operands(w) > 0)
@@ -499,12 +500,12 @@ fn a_server_and_its_workers() {
     for line in ["up{worker=\"1\"} 1", "row_tasks_total{", "rows_total{", "row_bytes_total{"] {
         assert!(metrics.contains(&format!("tessera_worker_{line}")), "no {line} in {metrics}");
     }
-    // A user's error is told at once, with what is to be done.
+    // A user's error is reported at once, with a hint.
     let wrong = cluster.query("SELECT sum(x * x * x) AS s FROM (SELECT arange(4000000) AS x) t");
     assert!(wrong.status == 400, "{}", wrong.body);
     assert_eq!(wrong.code(), "integer_overflow", "{}", wrong.body);
     assert!(wrong.body.contains("operand `combine sum`, chunk ["), "{}", wrong.body);
-    // Arrays in memory, uploaded or kept, are the server's: workers have them from there.
+    // Arrays in memory, uploaded or temp, belong to the server: workers fetch them from it.
     let temp = "CREATE TEMP TENSOR t AS SELECT random_normal([500, 300], seed => 7, chunks => [50, 300]) AS x; \
                 SELECT sum(sin(x), 0)[0:3] AS s FROM t";
     let spread = cluster.query(temp);
@@ -514,13 +515,13 @@ fn a_server_and_its_workers() {
         &format!("SET tessera.spread = 'none'; {temp}"),
     );
     assert_eq!((spread.status, spread.body), (200, embedded.unwrap().body));
-    // One worker leaves, and nobody misses it.
+    // One worker leaves, and no statement needs it.
     signal(&cluster.workers[0], nix::sys::signal::Signal::SIGTERM);
     assert!(cluster.workers.remove(0).child.wait().unwrap().success());
     cluster.wait_for(1);
     assert_eq!(cluster.query(STATEMENTS[0]).body, want[0]);
     assert!(cluster.events().contains(&"left".to_owned()), "{:?}", cluster.events());
-    // Both are tables too; what docs/cluster.md asks is answered.
+    // Both are tables too; the queries of docs/cluster.md are answered.
     let told = cluster.query(
         "SELECT time, kind, worker, detail FROM system.events WHERE kind <> 'joined' ORDER BY number",
     );
@@ -548,8 +549,7 @@ fn a_server_and_its_workers() {
     assert_eq!(cluster.query(STATEMENTS[1]).body, want[1]);
 }
 
-/// A server with sound workers and such that fail where they are told to; `None` if the binary is no debug build.
-/// True, and said, if the binary has no fail-points.
+/// True if the binary has no fail-points, as no release build has. Prints that the test is not run.
 pub(crate) fn never_fails() -> bool {
     let never = std::env::var_os("TESSERA_TEST_BINARY").is_some() || !cfg!(debug_assertions);
     if never {
@@ -562,17 +562,17 @@ pub(crate) fn failing(sound: usize, failing: usize, fail: &str) -> Option<Cluste
     failing_with("128MiB", sound, failing, fail)
 }
 
-/// The same, of workers that may take so much memory.
+/// The same, with workers that have this memory limit.
 fn failing_with(memory: &'static str, sound: usize, failing: usize, fail: &str) -> Option<Cluster> {
     failing_in(Vec::new(), memory, sound, failing, fail)
 }
 
-/// For tests in which no worker may be lost: one that is silent for less is only slow.
+/// For tests in which no worker may be lost: a worker that is silent for less time counts as slow.
 pub(crate) fn patient() -> Vec<(String, String)> {
     lost_after(30)
 }
 
-/// For tests that lose workers and count them: one that is silent for fewer seconds is only slow.
+/// For tests that lose workers and count them: a worker that is silent for fewer seconds counts as slow.
 pub(crate) fn lost_after(seconds: u32) -> Vec<(String, String)> {
     vec![("TESSERA_WORKER_TIMEOUT".into(), seconds.to_string())]
 }
@@ -598,7 +598,7 @@ fn failing_in(
     Some(cluster)
 }
 
-/// Where a certificate lies, as parties find it in their environment.
+/// The certificate of a party, as variables of its environment.
 pub(crate) fn environment_of(
     certified: Certified,
     directory: &std::path::Path,

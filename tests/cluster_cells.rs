@@ -18,7 +18,7 @@ const DENSE: [&str; 3] = [
 const STREAMED: &str = "SELECT count(*) AS n, max(d) AS d, max(r) AS r FROM \
      (SELECT v - avg(v) OVER (PARTITION BY dim_0) AS d, row_number() OVER (ORDER BY v) AS r FROM t WHERE dim_1 < 30) x";
 
-/// What EXPLAIN ANALYZE says of a cell query.
+/// The document of EXPLAIN ANALYZE for a cell query.
 fn explained(cluster: &Cluster, sql: &str) -> Value {
     let sql = format!(
         "SET tessera.spread = 'all'; SET tessera.reuse = 'none'; {CUBE} EXPLAIN ANALYZE (FORMAT json) {sql}"
@@ -29,7 +29,7 @@ fn explained(cluster: &Cluster, sql: &str) -> Value {
     serde_json::from_str(reply.body.lines().last().unwrap()).unwrap()
 }
 
-/// The runs of tensor plans, wherever they stand in an explanation.
+/// The runs of tensor plans, anywhere in an explanation.
 fn runs(explained: &Value, found: &mut Vec<Value>) {
     match explained {
         Value::Object(map) => map.iter().for_each(|(key, value)| match (key.as_str(), value) {

@@ -33,8 +33,8 @@ fn stored(warehouse: &Path, id: &str) -> Vec<u64> {
     entries(below).map(|stage| count(stage.unwrap().path()) as u64).collect()
 }
 
-/// Waits until a third of the chunks of the sorts are stored, and returns how many are: those that they read are stored
-/// before.
+/// Waits until a third of the chunks of the sorts are stored, and returns the number of stored chunks. The inputs of
+/// the sorts are stored earlier.
 fn until_a_third_is_stored(warehouse: &Path, id: &str) -> u64 {
     let begun = Instant::now();
     loop {
@@ -49,7 +49,7 @@ fn until_a_third_is_stored(warehouse: &Path, id: &str) -> u64 {
     }
 }
 
-/// The answer of a statement, and what its status says of durable chunks.
+/// The answer of a statement, and the durable chunks in its status.
 fn finished(cluster: &Cluster, id: &str) -> (String, Value) {
     let begun = Instant::now();
     let status = loop {
@@ -167,7 +167,7 @@ fn workers_keep_their_chunks_for_the_next_server() {
     (0..2).for_each(|_| cluster.start_worker_at(&join, &[], "operand.sort=sleep"));
     cluster.wait_for(2);
     let want = cluster.alone(SQL);
-    // What is on the shelves is all there is.
+    // Only the chunks on the shelves are available.
     let id = begin(&cluster, "none");
     let begun = Instant::now();
     let on_shelves = loop {
@@ -192,7 +192,7 @@ fn workers_keep_their_chunks_for_the_next_server() {
 }
 
 #[test]
-fn a_second_statement_over_the_warehouse_uses_what_workers_have() {
+fn a_second_statement_over_the_warehouse_uses_chunks_of_workers() {
     let cluster = Cluster::start(2);
     let answer = |sql: &str| {
         let reply = cluster.query(&format!("SET tessera.reuse = 'auto'; {sql}"));
@@ -204,7 +204,7 @@ fn a_second_statement_over_the_warehouse_uses_what_workers_have() {
     answer(make);
     let first = "SELECT sum(sort(w, axis => 1)[:, 0]) AS s FROM w";
     let want = answer(first);
-    // Workers retain chunks once they have forgotten the statement: what they told before it began says nothing of that.
+    // Workers retain chunks once they have forgotten the statement, so a report from before does not show them.
     cluster.is_heard();
     cluster.is_quiet("the first statement");
     let retained = |sql: &str| {

@@ -1,4 +1,4 @@
-//! Workers write what they compute for `COPY` and `CREATE TENSOR`; the server commits it.
+//! Workers write the results of `COPY` and `CREATE TENSOR`; the server commits them.
 
 use crate::cluster::{Cluster, Reply, failing, never_fails, signal};
 use crate::common::{contents, files, names, until};
@@ -52,7 +52,7 @@ fn begin(cluster: &Cluster, sql: &str) -> String {
     begin_as(cluster, sql, "the request")
 }
 
-/// What was measured of a statement on the cluster, once it has ended well.
+/// The measurements of a statement on the cluster, once it has finished.
 fn finished(cluster: &Cluster, id: &str) -> Value {
     let path = format!("/v1/statements/{id}");
     let state = || {
@@ -78,7 +78,7 @@ fn counted(cluster: &Cluster, name: &str) -> u64 {
 }
 
 #[test]
-fn what_is_copied_does_not_move_through_the_server() {
+fn copied_chunks_do_not_move_through_the_server() {
     let cluster = Cluster::start(2);
     let out = out(&cluster);
     cluster.alone(&copy(LARGE, &out.join("alone.zarr"), ""));
@@ -100,7 +100,7 @@ fn what_is_copied_does_not_move_through_the_server() {
     assert!(cluster.alive().iter().all(share), "{:?}", cluster.alive());
     let metrics = cluster.ask("GET", "/metrics", "").unwrap().body;
     assert!(metrics.contains("tessera_worker_written_bytes_total{worker=\"1\"}"), "{metrics}");
-    // It is read back as what was computed.
+    // The output reads back as the computed cells.
     let read = |from: &str| {
         let sql = format!("SELECT min(x) AS lo, max(x) AS hi, count(x) AS n FROM {from}");
         let reply = cluster.query(&sql);
@@ -161,7 +161,7 @@ fn outputs_of_workers_are_those_of_one_process() {
         is_ok(&cluster.query(&copy(&query, &spread, options)), what);
         is_same(&spread, &alone, what);
     }
-    // A script: its last statement is measured. Masks, and what others read, are written by workers too.
+    // A script: its last statement is measured. Workers also write masks, and results that other stages read.
     for (what, query, options) in &kinds(&stored)[6..] {
         let measured = finished(
             &cluster,
@@ -357,7 +357,7 @@ fn without_room_the_error_names_the_file_and_nothing_is_left() {
 }
 
 #[test]
-fn others_write_what_a_worker_does_not_see() {
+fn other_workers_write_chunks_that_a_worker_cannot() {
     // Workers that see the output. Without them the server writes.
     for able in [1, 0] {
         let (s3, other) = (S3::start(), S3::start());

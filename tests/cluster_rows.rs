@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Parquet files of one row group each. All of them have more rows than those that decide whether groups are few.
+/// Parquet files of one row group each. They have more rows than the sample that decides if groups are few.
 const FILES: u64 = 12;
 const ROWS: u64 = 7000;
 
@@ -85,12 +85,12 @@ fn number(of: &Value, name: &str) -> u64 {
     of[name].as_u64().unwrap_or_else(|| panic!("{name}: {of}"))
 }
 
-/// A counter of all workers, as they told it with their last beat.
+/// A counter of all workers, from their last heartbeats.
 fn counted(cluster: &Cluster, name: &str) -> u64 {
     cluster.alive().iter().map(|w| number(w, name)).sum()
 }
 
-/// Begins a statement over the workers; returns what reads its status.
+/// Begins a statement over the workers; returns a function that reads its status.
 fn begun(cluster: &Cluster, sql: &str) -> impl Fn() -> Value {
     let body = json!({"sql": format!("SET tessera.spread = 'all'; {sql}"), "wait_ms": 0});
     let begun = cluster.ask("POST", "/v1/statements", &body.to_string()).unwrap().json();
@@ -111,7 +111,7 @@ fn is_same(cluster: &Cluster, sql: &str) {
     assert_eq!((got.status, got.body), (200, cluster.alone(sql)), "{sql}");
 }
 
-/// What EXPLAIN with such options says, as JSON.
+/// The JSON document of EXPLAIN with these options.
 fn explained(cluster: &Cluster, options: &str, spread: &str, sql: &str) -> Value {
     let (settings, query) = sql.split_once(';').unwrap();
     let sql = format!(
@@ -165,7 +165,7 @@ fn rows_have_the_bits_of_one_machine_on_any_number_of_workers() {
 }
 
 #[test]
-fn explain_shows_what_goes_to_workers_and_what_it_did() {
+fn explain_shows_the_tasks_of_workers_and_their_work() {
     let cluster = Cluster::start(2);
     let table = files(&cluster);
     let all = statements(&table);
@@ -341,14 +341,14 @@ fn rows_that_every_worker_dies_of_are_poison() {
     assert_eq!(got.code(), "poison", "{}", got.body);
     assert!(got.body.contains(" workers died"), "{}", got.body);
     assert!(cluster.events().contains(&"poison".to_owned()), "{:?}", cluster.events());
-    // The server runs what workers do not.
+    // The server runs the tasks that workers cannot.
     cluster.alone(&all[0]);
     cluster.wait_for(3);
     cluster.is_quiet("a poisonous statement");
 }
 
 #[test]
-fn a_file_that_changes_meanwhile_ends_the_statement() {
+fn a_file_that_changes_during_the_statement_ends_it() {
     let Some(cluster) = failing(0, 1, "rows.batch=sleep") else { return };
     let sql = over(&files(&cluster), SMALL_SPLITS, STATEMENTS[0]);
     let file = |n: u64| cluster.path("rows").join(format!("{n:02}.parquet"));
@@ -371,8 +371,8 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn the_server_runs_what_a_worker_cannot_read() {
-    // Workers that see the files, beside one that does not.
+fn the_server_runs_tasks_whose_files_a_worker_cannot_read() {
+    // Workers that see the files, and one that does not.
     for able in [1, 0] {
         let (s3, other) = (S3::start(), S3::start());
         let mut cluster = Cluster::start_over(None, s3.environment(Some((KEY, SECRET))), able);

@@ -1,5 +1,5 @@
-//! What tests of whole statements share: a host of its own with its directories, and what must be left when nothing
-//! runs.
+//! Tools of tests of whole statements: a host of its own with its directories, and checks of the resources that must be
+//! free when nothing runs.
 
 use futures::StreamExt;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use tessera_engine::{Engine, Handle};
 /// How long threads may take to let go before a test calls it a leak.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a server of a test is started with: it may touch what the test makes, wherever that is.
+/// The flags of a test's server: it may access the files that the test writes, wherever they are.
 pub(crate) const SERVE: [&str; 6] =
     ["serve", "--no-token", "--allow-read", "*", "--allow-write", "*"];
 
@@ -30,7 +30,7 @@ pub(crate) struct Certified {
     pub(crate) authority: String,
 }
 
-/// A certificate of an authority that nobody else has.
+/// A certificate of an authority of its own.
 pub(crate) fn certified() -> Certified {
     certified_for(&["127.0.0.1", "localhost"])
 }
@@ -69,7 +69,7 @@ pub(crate) fn tessera() -> Command {
     command
 }
 
-/// Random numbers that a seed gives again (SplitMix64).
+/// Random numbers that are reproducible from a seed (SplitMix64).
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -87,7 +87,7 @@ impl Random {
     }
 }
 
-/// A host with a warehouse, a spill directory and a directory for output, all below one that goes with it.
+/// A host with a warehouse, a spill directory and a directory for output, all in one temporary directory.
 pub(crate) struct Place {
     pub(crate) session: Session,
     pub(crate) host: Arc<Host>,
@@ -96,7 +96,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// With two threads, and what `flags` say.
+    /// A place with two threads, and the settings in `flags`.
     pub(crate) fn open(flags: &[(&'static str, &str)]) -> Place {
         let directory = tempfile::tempdir().unwrap();
         for name in ["spill", "output"] {
@@ -145,7 +145,7 @@ impl Place {
         Ok(lines)
     }
 
-    /// Drops what statements of a test keep under their names.
+    /// Drops the relations and outputs of a test's statements.
     pub(crate) fn clear(&self) {
         self.run("DROP TENSOR IF EXISTS kept; DROP TENSOR IF EXISTS held");
         let out = self.path("output/out");
@@ -156,7 +156,7 @@ impl Place {
         }
     }
 
-    /// What is held although nothing runs: empty if all is as it was.
+    /// Resources that are held although nothing runs: empty if all are free.
     fn left(&self) -> Vec<String> {
         let mut left = Vec::new();
         let runtime = self.host.runtime();
@@ -189,7 +189,7 @@ impl Place {
         if !output.is_empty() {
             left.push(format!("output {output:?}"));
         }
-        // Files without a name are open as long as somebody holds them.
+        // Files without a name are open as long as a holder exists.
         for fd in fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
             if let Ok(to) = fs::read_link(fd.path())
                 && to.starts_with(self.directory.path())
@@ -251,7 +251,7 @@ pub(crate) fn until(what: &str, most: Duration, is_so: impl Fn() -> bool) {
     until_or_told(what, most, is_so, String::new);
 }
 
-/// The same; a failure says what `told` gives then.
+/// Like [`until`]; a failure also prints the text of `told`.
 pub(crate) fn until_or_told(
     what: &str,
     most: Duration,
@@ -285,13 +285,13 @@ impl Hold {
         fs::write(&self.0, b"").unwrap();
     }
 
-    /// Who comes from now on waits again.
+    /// Processes that arrive from now on wait again.
     pub(crate) fn close(&self) {
         fs::remove_file(&self.0).unwrap();
     }
 }
 
-/// Whether bytes of a connection go on, wait, or end with it.
+/// The treatment of a connection's bytes: they pass, they wait, or the connection ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flow {
     On,

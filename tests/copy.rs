@@ -6,7 +6,7 @@ use std::fs;
 const ROWS: &str =
     "SELECT n, s FROM (VALUES (1, 'a;b'), (2, NULL), (3, 'NA'), (4, 'x')) t(n, s) ORDER BY n";
 
-/// What is refused: code and message, then the hint.
+/// The error of a refused statement: code and message, then the hint.
 fn refused(place: &Place, sql: &str) -> (String, String) {
     let e = place.try_run(sql).unwrap_err();
     (format!("{}: {e}", e.code()), e.hint().unwrap_or_default())

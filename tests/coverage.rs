@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Scripts with answers from NumPy, xarray and pandas: all but those of errors, and those that nothing runs.
+/// Scripts with answers from NumPy, xarray and pandas: all scripts except those of errors, and those that no test runs.
 fn scripts() -> Vec<PathBuf> {
     let mut out = Vec::new();
     for folder in fs::read_dir("sql").unwrap().map(|e| e.unwrap().path()) {
@@ -66,7 +66,7 @@ fn every_function_is_called_in_a_golden_query() {
 }
 
 #[test]
-fn what_is_called_is_seen_and_nothing_else() {
+fn calls_are_found_and_nothing_else() {
     let queries = [
         "SELECT SUM (x), a.mean(x + abs(-1)) FROM 'max(x)'".to_string(),
         "SELECT nansum(x) FROM min".to_string(),

@@ -1,5 +1,5 @@
-//! Damage: files of a warehouse that are not what was written, and sources that vanish while they are read. Never a
-//! wrong value: the right one, or an error that names the file.
+//! Damage: files of a warehouse that differ from the written ones, and sources that vanish while they are read. An
+//! answer is never wrong: either the right one, or an error that names the file.
 
 use crate::common::{Place, Random, SERVE, files, number};
 use crate::http::Server;
@@ -14,8 +14,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tessera_engine::answer::{Answer, Cell};
 
-/// What the warehouse of the random damages has: several types, chunks that are all fill value, masks of both kinds,
-/// labels that are numbers, texts and moments, a scalar, views.
+/// The contents of the warehouse that is damaged at random: several types, chunks that are all fill value, masks of
+/// both kinds, labels that are numbers, texts and moments, a scalar, views.
 const MADE: [&str; 8] = [
     "CREATE TENSOR a AS SELECT rechunk(reshape(arange(48)::float64, [6, 8], dims => ['y', 'x']), y => 2, x => 4) AS a",
     "CREATE TENSOR b AS SELECT rechunk(where(arange(40) >= 20, arange(40), 0), dim_0 => 10)::int32 AS b",
@@ -37,7 +37,7 @@ const KNOWN: [(&str, f64); 5] = [
     ("SELECT s FROM s", 42.0),
 ];
 
-/// Questions for all cells with their labels, so that those that change places are seen.
+/// Queries for all cells with their labels, so that exchanged cells are noticed.
 const WHOLE: [&str; 11] = [
     "SELECT a FROM a",
     "SELECT b FROM b",
@@ -53,7 +53,7 @@ const WHOLE: [&str; 11] = [
     "SELECT count(*) AS n FROM m WHERE m > 3",
 ];
 
-/// What becomes of files.
+/// The kinds of damage to files.
 #[derive(Debug, Clone, Copy)]
 enum Damage {
     Flip,
@@ -80,7 +80,7 @@ impl Saved {
         }
     }
 
-    /// Does a random damage and gives the files that are not what they were.
+    /// Does a random damage and returns the files that differ from the originals.
     fn damage(&self, random: &mut Random) -> (Damage, Vec<usize>) {
         loop {
             let mut draw = |n: usize| (random.next() % n as u64) as usize;
@@ -111,7 +111,7 @@ impl Saved {
     }
 }
 
-/// What `tessera check` says, and how many files are damaged.
+/// The output of `tessera check`, and the number of damaged files.
 fn checked(p: &Place) -> (String, u64) {
     let mut out = Vec::new();
     let config = p.host.config().clone();
@@ -161,7 +161,7 @@ fn random_damages_of_a_warehouse_never_give_a_wrong_value() {
                 Ok(lines) => assert_eq!(&lines, right, "{what}: {sql}"),
                 Err(e) => {
                     fails += 1;
-                    // A name whose definition is gone is nobody's name: the file is called as the name is.
+                    // If the file of a definition is removed, its name is unknown. The stem of the file is the name.
                     let is_lost = |name: &String| {
                         let stem =
                             name.strip_prefix("catalog/").and_then(|n| n.strip_suffix(".json"));
@@ -180,7 +180,7 @@ fn random_damages_of_a_warehouse_never_give_a_wrong_value() {
         }
         let (told, damaged) = checked(&p);
         let is_listed = names.iter().any(|name| told.contains(name.as_str())) && damaged > 0;
-        // Cells and what lists them are always found; of a definition that is gone its cells are left.
+        // Damage to cells and their lists is always found. If a definition is removed, only its cells are left.
         if names.iter().any(|name| name.starts_with("data/")) {
             assert!(is_listed, "{what}: {told}");
         }
@@ -220,7 +220,7 @@ fn tensors_of_earlier_versions_stay_readable() {
     assert_eq!(scalar(&p, "SELECT sum(y) AS s FROM old"), 36.0);
     let (told, damaged) = checked(&p);
     assert!(damaged == 0 && told.contains("written by an earlier version"), "{told}");
-    // What does not decode is damaged, of whatever version it is.
+    // A file that does not decode is damaged, whatever its version.
     let chunk = data.join("y/c/1");
     let whole = fs::read(&chunk).unwrap();
     fs::write(&chunk, &whole[..whole.len() - 3]).unwrap();
@@ -232,7 +232,7 @@ fn tensors_of_earlier_versions_stay_readable() {
 }
 
 #[test]
-fn what_is_damaged_can_be_dropped_and_made_again() {
+fn damaged_tensors_can_be_dropped_and_created_again() {
     let p = Place::open(&[]);
     for damaged in ["catalog", "data"] {
         p.run("CREATE OR REPLACE TENSOR x AS SELECT rechunk(arange(12)::float64, dim_0 => 3) AS x");
@@ -268,7 +268,7 @@ fn store(warehouse: &Path) -> PathBuf {
 const X: &str = "CREATE TENSOR x AS SELECT rechunk(arange(40)::float64, dim_0 => 10) AS x";
 
 #[test]
-fn a_lost_chunk_is_an_error_for_everybody_who_asks() {
+fn a_lost_chunk_is_an_error_for_every_reader() {
     let p = restart::Place::new();
     let out = tessera(&p, &["query", X]);
     assert!(out.status.success(), "{}", text(&out.stderr));
@@ -289,7 +289,7 @@ fn a_lost_chunk_is_an_error_for_everybody_who_asks() {
     let parts = [chunk.to_str().unwrap(), "expected", "bytes with CRC-32C", "found no such file"];
     assert!(parts.iter().all(|part| told.contains(part)), "{told}");
     assert!(error["hint"].as_str().unwrap().contains("tessera check"), "{error}");
-    // What does not read it is as before.
+    // Statements that do not read it return the same as before.
     let r = s.submit(&json!({"sql": "SELECT sum(x[:30]) AS s FROM x", "format": "json"}));
     assert!(r.status == 200 && r.text().contains("435"), "{}", r.text());
     drop(s);
@@ -304,9 +304,9 @@ fn a_lost_chunk_is_an_error_for_everybody_who_asks() {
     let out = tessera(&p, &["check"]);
     let told = text(&out.stdout);
     assert_eq!(out.status.code(), Some(0), "{told}");
-    // Cells are read, and what lists them.
+    // Cells and their lists are read.
     assert!(told.contains("1 tensors, ") && told.contains(": 0 damaged"), "{told}");
-    // A warehouse that is not there is none without damage.
+    // A warehouse that does not exist is not an undamaged one.
     let nowhere = p.directory.path().join("nowhere");
     let out = tessera(&p, &["check", "--warehouse", nowhere.to_str().unwrap()]);
     assert_eq!(out.status.code(), Some(1));
@@ -403,7 +403,7 @@ fn a_directory_that_vanishes_in_mid_statement_is_not_taken_for_fill_values() {
     };
     type Change<'a> = &'a dyn Fn();
     let vanishes: Change<'_> = &|| fs::remove_dir_all(&at).unwrap();
-    // As `to_zarr(mode="w")` does: the same metadata again, and no chunk yet.
+    // `to_zarr(mode="w")` does the same: it writes the same metadata again, and no chunk yet.
     let anew: Change<'_> = &|| {
         fs::remove_dir_all(&at).unwrap();
         ones(&at);
@@ -434,7 +434,7 @@ fn a_prefix_that_vanishes_in_mid_statement_is_not_taken_for_fill_values() {
     // The number of the chunk whose request removes all there is, and how.
     type Vanish = fn(&Path);
     let all: Vanish = |at| fs::remove_dir_all(at).unwrap();
-    // As `aws s3 rm --recursive` does: by name, the metadata of an array after its chunks.
+    // `aws s3 rm --recursive` does the same: it removes objects by name, an array's metadata after its chunks.
     let by_name: Vanish = |at| {
         fs::remove_dir_all(at.join("x/c")).unwrap();
         let at = at.to_path_buf();
@@ -447,7 +447,7 @@ fn a_prefix_that_vanishes_in_mid_statement_is_not_taken_for_fill_values() {
         let place: Arc<OnceLock<PathBuf>> = Arc::default();
         let (file, times) = (place.clone(), AtomicU64::new(0));
         let s3 = S3::failing(move |_, line| {
-            // Those that come later are late, so that there is an end after the last of what is removed.
+            // Later reads are delayed, so that a statement ends after the last object is removed.
             let is_after = times.load(Relaxed) > 0;
             if let Some(n) = number
                 && line.starts_with(&format!("GET /bkt/a.zarr/x/c/{n} "))

@@ -1,4 +1,4 @@
-//! What must stay dense: EXPLAIN ANALYZE counts the rows of cells that were built, and there are none.
+//! Queries that must stay dense: EXPLAIN ANALYZE counts the rows that were built from cells, and expects 0.
 
 use crate::common::Place;
 use tessera_engine::answer::Answer;
@@ -53,7 +53,7 @@ const DENSE: [&str; 46] = [
     "SELECT r.name, date_part('month', l.time) AS m, sum(l.t * r.lat0), count(*) FROM 'tests/data/tables/regions.csv' r, wx l WHERE l.lat > r.lat0 AND l.lat <= r.lat1 GROUP BY r.name, m",
 ];
 
-/// What needs rows, and the word by which EXPLAIN says why.
+/// Queries that need rows, and the word by which EXPLAIN explains it.
 const ROWS: [(&str, &str); 12] = [
     ("SELECT median(t), count(*) FROM wx", "median"),
     ("SELECT k, count(*) FROM wx GROUP BY k", "GROUP BY"),
@@ -75,7 +75,7 @@ const ROWS: [(&str, &str); 12] = [
     ),
 ];
 
-/// What is told of a clause though what is below it stays dense.
+/// A clause that EXPLAIN names as a reason for rows, although the plan below it stays dense.
 const REASON: (&str, &str) = (
     "SELECT avg(t) OVER (PARTITION BY lat, lon ORDER BY time ROWS 2 PRECEDING) FROM wx WHERE t > 1",
     "WHERE on values",

@@ -1,5 +1,5 @@
-//! What `deploy/` ships, as far as one machine without a network can show it: the parts of the manifests fit each other
-//! and the binary, and their commands make a cluster, with TLS and with the names that are shipped.
+//! The files in `deploy/`, as far as one machine without a network can test them: the parts of the manifests fit each
+//! other and the binary, and their commands make a cluster, with TLS and with the shipped names.
 
 mod fleet;
 mod yaml;
@@ -87,7 +87,7 @@ fn shipped() -> Vec<String> {
     words(get(&objects()["Certificate/tessera"], "spec.dnsNames"))
 }
 
-/// The rule of the parties: `*` stands for one label, and two labels follow it.
+/// Matches a host like the parties do: `*` matches one label, and at least two labels must follow it.
 fn covers(names: &[String], host: &str) -> bool {
     names.iter().any(|name| match name.strip_prefix("*.") {
         Some(domain) => {
@@ -105,7 +105,7 @@ fn certificates_have_every_name_that_a_party_is_called_by() {
     for object in all.values().filter(|o| o["kind"] != "Namespace") {
         assert_eq!(word(object, "metadata.namespace"), namespace, "{object}");
     }
-    // The server, by the name of its service; each worker, by the name that its headless service gives it.
+    // The server is called by the name of its service, each worker by the name in its headless service.
     let (server, _) = flag(&args, "--scheduler").split_once(':').unwrap();
     assert!(all.contains_key(&format!("Service/{server}")) && covers(&names, server), "{names:?}");
     let service = word(&set, "spec.serviceName");
@@ -124,7 +124,7 @@ fn certificates_have_every_name_that_a_party_is_called_by() {
         covers(&names, &from_elsewhere)
             && covers(&names, &format!("{from_elsewhere}.cluster.local"))
     );
-    // What the test takes for a name is one.
+    // The test's own check refuses names that do not match.
     let old = ["tessera".to_owned(), "*.tessera-worker".to_owned()];
     assert!(covers(&old, "tessera") && !covers(&old, "tessera-worker-0.tessera-worker"));
     // The metric that the number of workers follows exists.
@@ -173,14 +173,15 @@ fn processes_of_one_machine_share_its_memory_and_its_disk() {
         disk += percent("TESSERA_SPILL_LIMIT");
         processes += replicas;
     }
-    // As much as one process takes that is told nothing; durable chunks have half of the disk beside it.
+    // All processes together take the share of memory that one process takes by default. Durable chunks have half of
+    // the disk besides.
     assert_eq!(processes, 4);
     assert!(
         (50..=75).contains(&memory) && disk <= 40,
         "{memory} % of memory, {disk} % of the disk"
     );
 
-    // A pod has what it asks for, and spills less than its volume has.
+    // A pod gets the memory that it requests, and its volume has room for what it spills.
     let configuration = objects()["ConfigMap/tessera"].clone();
     let spill = gibibytes(word(&configuration, "data.TESSERA_SPILL_LIMIT"));
     for (workload, container, args) in pods() {
@@ -202,7 +203,7 @@ fn volumes_belong_to_the_user_of_the_process() {
         .split(&format!("{user}\n"))
         .find_map(|_| dockerfile.split("useradd --uid ").nth(1)?.split(' ').next()?.parse().ok())
         .unwrap();
-    // A new volume has the owner of what the image has in its place.
+    // A new volume gets the owner of the directory that the image has in its place.
     let owned = format!("install --directory --owner={user} --group={user} ");
     let made: Vec<&str> =
         dockerfile.lines().find_map(|l| l.split_once(&owned)).unwrap().1.split(' ').collect();
@@ -214,7 +215,7 @@ fn volumes_belong_to_the_user_of_the_process() {
             assert!(named.contains_key(name) && made.contains(&path), "{volume} of {made:?}");
         }
     }
-    // Of what statements may read too.
+    // The same for the directories that statements may read.
     let args = words(get(&compose, "services.server.command"));
     assert!(made.contains(&flag(&args, "--allow-read")), "{made:?}");
 
@@ -232,7 +233,7 @@ fn volumes_belong_to_the_user_of_the_process() {
         for mount in mounts {
             let volume = volumes.iter().find(|v| v["name"] == mount["name"]).unwrap();
             if let Some(secret) = volume.get("secret") {
-                // The group reads it and nobody else, as the parties demand.
+                // Only owner and group may read it, as the parties demand.
                 assert_eq!(secret["defaultMode"].as_u64(), Some(0o440), "{volume}");
             } else {
                 assert!(volume.get("emptyDir").is_some() && mount.get("readOnly").is_none());
@@ -286,7 +287,7 @@ fn ports_of_services_are_those_of_the_processes() {
     }
 }
 
-/// What the binary prints.
+/// The output of the binary.
 fn said(args: &[&str], environment: &[(String, String)]) -> String {
     let mut command = Command::new(binary());
     command.args(args).env_clear().envs(environment.iter().cloned()).stdin(Stdio::null());

@@ -1,11 +1,12 @@
-//! The examples of the documentation run: statements of README.md and docs/*.md, calls of docs/sql.md, and the example
-//! of each function. What stands for names of other machines, and what is no statement, is listed here.
+//! Runs the examples of the documentation: statements of README.md and docs/*.md, calls of docs/sql.md, and the example
+//! of each function. Two lists follow: files of these tests that replace the names of other machines, and phrases that
+//! are no statements.
 
 use crate::common::Place;
 use std::collections::BTreeSet;
 use std::fs;
 
-/// What stands in examples, and what it is here; `OUT` is a directory of the test.
+/// Names in examples, and the files that replace them here; `OUT` is a directory of the test.
 const NAMES: [(&str, &str); 18] = [
     ("'s3://bucket/era5.zarr'", "'tests/data/cf/air.zarr'"),
     ("'s3://bucket/out.zarr'", "'OUT/out.zarr'"),
@@ -28,7 +29,7 @@ const NAMES: [(&str, &str); 18] = [
     ("arange(100000000)", "arange(1000)"),
 ];
 
-/// Statements without what they are about, and words of the language: nothing to run.
+/// Incomplete statements, and words of the language: they cannot run.
 const PHRASES: [&str; 21] = [
     "COPY (…) TO",
     "COPY … TO",
@@ -98,7 +99,7 @@ const OTHERS: [(&str, &str); 4] = [
 const INTEGERS: &str = "CREATE OR REPLACE TEMP TENSOR x AS SELECT arange(7) - 3 AS x, arange(7) % 3 AS k; \
                         CREATE OR REPLACE TEMP TENSOR y AS SELECT arange(7) % 4 AS y";
 
-/// A session with what examples read.
+/// A session with the sources of the examples.
 struct Reader {
     place: Place,
     wrong: Vec<String>,
@@ -165,7 +166,7 @@ fn documents() -> Vec<Document> {
     paths.iter().map(read).collect()
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 fn spans(text: &str) -> impl Iterator<Item = &str> {
     text.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
 }
@@ -180,7 +181,7 @@ fn statements(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// `SET a = 'x' | 'y'` and `SHOW A | B` are one statement for each word; a setting without a value is one that is shown.
+/// `SET a = 'x' | 'y'` and `SHOW A | B` are one statement for each word; a setting without a value is shown.
 fn alternatives(sql: &str) -> Vec<String> {
     if let Some(rest) = sql.strip_prefix("SHOW ") {
         return rest.split(" | ").map(|what| format!("SHOW {what}")).collect();
@@ -194,7 +195,8 @@ fn alternatives(sql: &str) -> Vec<String> {
     }
 }
 
-/// The SQL in a block: queries of a line, what `curl` sends, as text or in JSON, what the prompt shows, what is plotted.
+/// The SQL in a block: queries of a command line, bodies of `curl` (text or JSON), input behind the prompt, plotted
+/// queries.
 fn of_block(body: &str) -> Vec<String> {
     let mut out = Vec::new();
     for line in body.lines() {
@@ -252,7 +254,7 @@ fn statements_of_the_documents_run() {
     assert!(gone.is_empty(), "no document has {gone:?} any more");
 }
 
-/// Calls of docs/sql.md that say no more than their name, or that are about columns, with what is to be read instead.
+/// Calls of docs/sql.md that consist of a name only, or that are about columns, with the call that runs instead.
 const CALLS: [(&str, &str); 27] = [
     (
         "avg(v) OVER (ORDER BY i ROWS BETWEEN 2 PRECEDING AND 2 FOLLOWING EXCLUDE CURRENT ROW)",

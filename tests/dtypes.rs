@@ -15,7 +15,7 @@ fn of_every_ufunc_are_numpys() {
         let (calls, dtype) = line.split_once(": ").unwrap();
         let calls: Vec<&str> = calls.split("; ").collect();
         all += calls.len();
-        // What fails ends its statement.
+        // A call that fails ends its statement, so each one runs alone.
         for calls in calls.chunks(if dtype == "error" { 1 } else { 32 }) {
             let found = answer(&format!("SELECT {} FROM cases", calls.join(", ")));
             let heads: Vec<&str> = match &found {

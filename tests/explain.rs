@@ -1,4 +1,4 @@
-//! What EXPLAIN says, as a program that reads it relies on: query 24 of the dialect, islands, COPY of rows.
+//! The parts of EXPLAIN that programs rely on: query 24 of the dialect, islands, COPY of rows.
 
 use crate::common::Place;
 use serde_json::Value;
@@ -40,7 +40,7 @@ impl Db {
     }
 }
 
-/// A plan that can be followed: stages in order, what each reads, and estimates of what it takes.
+/// Checks that a plan is complete: stages in order, the inputs of each, and estimates of its resources.
 fn check_plan(plan: &Value) {
     let stages = plan["stages"].as_array().unwrap();
     let mut operands = 0;
@@ -76,7 +76,7 @@ fn check_plan(plan: &Value) {
 }
 
 #[test]
-fn query_24_tells_the_plan_and_its_cost() {
+fn query_24_shows_the_plan_and_its_cost() {
     let db = Db::open();
     db.run("CREATE TEMP TENSOR a AS SELECT rename(p, dim_0 => 'i', dim_1 => 'j') AS v FROM cases");
     db.run("CREATE TEMP TENSOR b AS SELECT rename(q, dim_0 => 'j', dim_1 => 'k') AS v FROM cases");
@@ -98,7 +98,7 @@ fn query_24_tells_the_plan_and_its_cost() {
     assert_eq!((&expected["requests"], &expected["bytes_spilled"]), (&0.into(), &0.into()));
     assert!(expected["peak_bytes"].as_u64() >= json["cost"]["operand_bytes_max"].as_u64());
 
-    // What was measured is what was estimated: the operands ran, and no more was read.
+    // Measurements equal estimates: the operands ran, and no more bytes were read.
     let json = db.json("EXPLAIN ANALYZE (FORMAT json) SELECT matmul(a, b) FROM a, b");
     check_plan(&json);
     let measured = &json["measured"];
@@ -114,7 +114,7 @@ fn query_24_tells_the_plan_and_its_cost() {
         .sum();
     assert_eq!(ran, json["cost"]["operands"].as_u64().unwrap());
 
-    // The same contraction as cells: the surface, the clause, what stayed dense, the tensor plan below it.
+    // The same contraction as cells: the surface, the clause, the dense part, the tensor plan below it.
     let json = db.json(
         "EXPLAIN (FORMAT json) SELECT a.i, b.k, sum(a.v * b.v) FROM a JOIN b USING (j) GROUP BY a.i, b.k",
     );
@@ -130,7 +130,7 @@ fn query_24_tells_the_plan_and_its_cost() {
 }
 
 #[test]
-fn all_islands_are_told_and_nothing_runs() {
+fn all_islands_are_shown_and_nothing_runs() {
     let db = Db::open();
     let sql = "SELECT unique(t2m[t2m > 300]) AS u, t2m[t2m > 290] - 1 AS w FROM era5";
     let text = db.text(&format!("EXPLAIN {sql}"));
@@ -165,7 +165,7 @@ fn all_islands_are_told_and_nothing_runs() {
     assert_eq!(what(ran), what(islands));
     assert!(ran[1]["plan"].is_object(), "{analyzed}");
 
-    // Rows that become a tensor have the labels of their keys, so what comes after them can be told.
+    // Rows that become a tensor have the labels of their keys, so the plan after them is known.
     let sql = "SELECT t2m - tensor(SELECT lat, median(t2m) FROM era5 GROUP BY lat) AS d FROM era5";
     let text = db.text(&format!("EXPLAIN {sql}"));
     assert!(text.contains("island 1 (cell) at 1:"), "{text}");
@@ -202,7 +202,7 @@ fn rows_are_copied_as_tensors() {
     db.run(&format!(
         "COPY (SELECT time, lat, t2m, t2m - 273.15 AS c FROM era5 WHERE lon = 0.5 AND t2m > 295) TO '{npz}' STORED AS NPZ"
     ));
-    // A tensor that is kept is no other: the same rows.
+    // A stored tensor has the same rows as the query that made it.
     db.run("CREATE TEMP TENSOR hot AS SELECT time, lat, lon, t2m FROM era5 WHERE t2m > 295");
     let (a, b) = (
         "SELECT count(t2m), sum(t2m) FROM hot",
@@ -216,7 +216,7 @@ fn rows_are_copied_as_tensors() {
         ),
         "{a} | {b}"
     );
-    // Rows whose columns are no labels, and what to do.
+    // Rows whose columns are no labels, and the hint.
     let e = db
         .answer(&format!(
             "COPY (SELECT t2m, precip FROM era5 WHERE lat > 40) TO '{}' STORED AS ZARR",
@@ -229,9 +229,10 @@ fn rows_are_copied_as_tensors() {
 }
 
 #[test]
-fn what_is_expected_stands_beside_what_is_measured() {
+fn estimates_are_shown_next_to_measurements() {
     let db = Db::open();
-    // 140 times of [5, 4] in stored chunks, read once; then twice, as all of it is needed before its mean is there.
+    // 140 times of [5, 4] in stored chunks are read once. Then they are read twice, as the mean needs all of them
+    // first.
     let files = |name: &str| -> (u64, u64) {
         let chunks = std::fs::read_dir(format!("tests/data/cf/air.zarr/{name}")).unwrap();
         let chunks = chunks.flatten().filter(|e| e.file_name() != "zarr.json");
@@ -289,7 +290,7 @@ fn what_is_expected_stands_beside_what_is_measured() {
 }
 
 #[test]
-fn what_does_not_fit_is_expected_to_be_spilled() {
+fn estimates_expect_spilling_beyond_memory() {
     let p = crate::common::Place::open(&[("memory-limit", "16MiB"), ("spill-limit", "1GiB")]);
     p.run("SET tessera.chunk_bytes_target = 800000");
     p.run("CREATE TENSOR x AS SELECT random_normal([1000, 8000], seed => 2, chunks => [12, 8000], dims => ['r', 'c']) AS x");
@@ -297,7 +298,7 @@ fn what_does_not_fit_is_expected_to_be_spilled() {
         "EXPLAIN ANALYZE (FORMAT json) SELECT rechunk(x + 1, r => 1000, c => 100) AS y FROM x";
     let Answer::Json(json) = p.run(sql).pop().unwrap().answer else { panic!("no JSON") };
     let of = |what: &str| json[what]["bytes_spilled"].as_f64().unwrap();
-    // 64 MB become columns in 16 MiB: what exceeds them has to wait in files.
+    // 64 MB become columns in 16 MiB: the excess has to wait in files.
     for spilled in [of("expected"), of("measured")] {
         assert!((40e6..=64e6).contains(&spilled), "{json}");
     }

@@ -1,5 +1,5 @@
-//! What statements of a server may touch: each door to files, buckets and other servers, with what is allowed and what
-//! is not.
+//! The access rules of a server's statements: each door to files, buckets and other servers, with allowed and refused
+//! statements.
 
 use crate::common::{binary, until};
 use crate::http::Server;
@@ -58,7 +58,7 @@ impl World {
         self.path(name).display().to_string()
     }
 
-    /// What the command line does, which may touch everything.
+    /// Runs a statement on the command line, which may access everything.
     fn try_cli(&self, sql: &str) -> Output {
         let mut command = Command::new(binary());
         command.stdin(Stdio::null()).arg("--warehouse").arg(self.path("warehouse"));
@@ -151,7 +151,7 @@ fn each_door_for_reading_has_the_same_lock() {
         let told = refused(&s, &world, &sql.replace("ROOT", "shut"));
         assert!(told.contains("--allow-read") && told.contains(&world.at("open")), "{told}");
     }
-    // What is not there is told as what is there.
+    // A missing file is reported like an existing one.
     for path in ["shut/none.npy", "shut/none.zarr", "shut/none.csv", "none"] {
         refused(&s, &world, &format!("SELECT * FROM '~/{path}'"));
     }
@@ -194,7 +194,7 @@ fn links_dots_and_groups_lead_nowhere_else() {
 }
 
 #[test]
-fn what_others_defined_is_read_by_the_same_rules() {
+fn definitions_of_others_follow_the_same_rules() {
     let world = World::new();
     world.cli(&world.sql(
         "CREATE VIEW leak AS SELECT x FROM '~/shut/a.zarr'; \
@@ -215,7 +215,7 @@ fn what_others_defined_is_read_by_the_same_rules() {
     let r = s.get("/v1/tensors/leak");
     assert_eq!((r.status, r.json()["error"]["code"].as_str()), (403, Some("not_allowed")));
     drop(s);
-    // Who runs the server decides.
+    // The flags of the server decide.
     let s = world.serve(&["--allow-read", &world.at("shut")]);
     assert_eq!(allowed(&s, &world, "SELECT sum(y) AS s FROM above"), "s\n27\n");
     assert_eq!(allowed(&s, &world, "SELECT sum(v) AS s FROM rows"), "s\n21\n");
@@ -239,7 +239,7 @@ fn copies_go_where_they_may() {
     for format in ["NPY", "ZARR", "PARQUET"] {
         allowed(&s, &world, &copy(&format!("~/out/x.{}", format.to_lowercase()), format));
     }
-    // What was written may be read, and so may the files of the warehouse.
+    // Outputs may be read, and so may the files of the warehouse.
     assert_eq!(allowed(&s, &world, "SELECT sum(x) AS s FROM '~/out/x.zarr'"), "s\n3\n");
     allowed(&s, &world, &copy("~/warehouse/files/x.npy", "NPY"));
     let sum = "SELECT sum(x) AS s FROM '~/warehouse/files/x.npy' AS x";
@@ -270,7 +270,7 @@ fn of_the_warehouse_statements_see_tensors_and_files_only() {
             refused(&s, &world, sql);
         }
         if !more.is_empty() {
-            // A listing from above meets what is private.
+            // A listing from above meets a private directory.
             let (_, code, text) = ask(&s, &world.sql("SELECT * FROM read_json('~/')"));
             assert!(["not_allowed", "not_a_table"].contains(&code.as_str()), "{text}");
             assert!(!text.contains("TOPSECRET"));
@@ -370,7 +370,7 @@ fn other_servers_are_not_asked_unless_they_are_allowed() {
         refused(&s, &world, &format!("SELECT * FROM '{url}.zarr'"));
     }
     assert_eq!((public.met(), inner.met()), (met, 0), "nobody was asked");
-    // A redirect is followed to what may be read.
+    // A redirect is followed only to a location that may be read.
     for name in ["away.csv", "inside.csv"] {
         refused(&s, &world, &sum(&format!("{prefix}{name}")));
     }
@@ -434,7 +434,7 @@ fn rules_come_from_files_and_the_environment() {
     let s = start(&[("TESSERA_ALLOW_READ", &both)]);
     assert_eq!(allowed(&s, &world, "SELECT sum(x) AS s FROM '~/open/a.zarr'"), "s\n21\n");
     refused(&s, &world, "SELECT sum(x) FROM '~/shut/a.zarr'");
-    // It holds for the command line too, if it is said.
+    // The rules hold for the command line too, if they are set.
     let mut command = Command::new(binary());
     command.env("TESSERA_ALLOW_READ", &both).arg("--warehouse").arg(world.path("w"));
     let sql = world.sql("SELECT sum(x) FROM '~/shut/a.zarr'");

@@ -78,7 +78,7 @@ fn cells_are_the_same_over_http() {
 }
 
 #[test]
-fn only_what_is_needed_is_fetched() {
+fn only_needed_parts_are_fetched() {
     let place = Place::open(&[]);
     let directory = tempfile::tempdir().unwrap();
     // 64 tensors of 1 MiB; NumPy is not needed to write them.
@@ -112,7 +112,7 @@ fn only_what_is_needed_is_fetched() {
 }
 
 #[test]
-fn files_that_are_no_dataset_are_told() {
+fn files_that_are_no_dataset_are_reported() {
     let place = Place::open(&[]);
     let at = |name: &str| data().join("netcdf").join(name).display().to_string();
     let fault = |sql: &str| place.lines(sql).unwrap_err();
@@ -173,7 +173,7 @@ fn damaged_files_are_errors() {
                         bytes[at] = random.next() as u8;
                     }
                 }
-                // It may be valid still; what counts is that it ends.
+                // The file may still be valid; the call only has to return.
                 let _ended = tessera_storage::formats::probe(&bytes);
                 seen += 1;
             }

@@ -1,5 +1,5 @@
-//! What a server owes when it is killed, or another one takes its place: what it said was stopped is not begun again,
-//! what it had begun on workers goes on there, and it does not say that it is ready.
+//! Obligations of a server that is killed or replaced: a statement that it reported as stopped does not start again,
+//! work that it began on workers continues there, and it does not report that it is ready.
 
 use crate::cluster::{Cluster, lost_after, never_fails, signal};
 use crate::common::{Hold, until};
@@ -12,7 +12,7 @@ use std::time::Duration;
 const ENDLESS: &str = "SELECT sum(sin(arange(1000000000000)::float64)) AS s";
 
 #[test]
-fn what_was_stopped_stays_stopped() {
+fn stopped_statements_stay_stopped() {
     if !cfg!(debug_assertions) {
         // The release build has no fail-points.
         return;
@@ -70,7 +70,7 @@ fn a_delete_that_cannot_be_written_down_is_no_delete() {
     let id = submit(&s, ENDLESS);
     let state = || s.get(&format!("/v1/statements/{id}")).json()["state"].clone();
     until("it runs", Duration::from_secs(60), || state() == "RUNNING");
-    // Where the records are is a file, of a sudden.
+    // A file takes the place of the directory of records.
     let records = p.warehouse().join("statements");
     std::fs::rename(&records, p.warehouse().join("aside")).unwrap();
     std::fs::write(&records, b"").unwrap();

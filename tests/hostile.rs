@@ -1,5 +1,5 @@
-//! Statements that ask for more memory or time than there is, against a server with little of both: each ends with its
-//! own error, and the server answers others meanwhile.
+//! Statements that need more memory or time than a small server has: each ends with an error of its own, and the server
+//! answers other statements in the meantime.
 
 use crate::common::{Hold, until};
 use crate::http::Server;
@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
 
-/// What the process may have at most: 1.25 times the limit, 200 MiB, and what the code of a debug build takes beyond that of
-/// others.
+/// Upper bound on the memory of the process: 1.25 times the limit, 200 MiB, and the additional code of a debug build.
 const ROOM: u64 = 80 * MIB + 200 * MIB + if cfg!(debug_assertions) { 40 * MIB } else { 0 };
 
 /// A server with as little memory as there can be.
@@ -71,9 +70,9 @@ fn no_statement_takes_memory_that_nobody_counts() {
         ("SELECT replace(repeat('x', 1000000), 'x', repeat('y', 1000000)) FROM (VALUES (1)) v(a)".into(), "memory_exceeded"),
         ("SELECT length(a || a || a) FROM (SELECT repeat('x', 6000000) AS a FROM (VALUES (1)) v(b)) q".into(), "memory_exceeded"),
         ("SELECT lpad(t, 5, 'y'), repeat(t, 3), range(3) FROM (VALUES ('x')) AS v(t)".into(), "ok"),
-        // First rows that are too many to be kept in memory are sorted with the others.
+        // First rows that do not fit in memory are sorted together with the others.
         ("SELECT sum(x) FROM (SELECT x FROM (SELECT arange(1500000) AS x) ORDER BY x % 1000003 LIMIT 500000) q".into(), "ok"),
-        // What is known of chunks, and positions that a plan lists.
+        // Facts about chunks, and positions that a plan lists, take memory, too.
         (chain_of(20, "SELECT arange(10) AS x", "concat([x, x]) AS x", "sum(x)"), "ok"),
         (chain_of(16, "SELECT arange(10) AS x", "stack([x, x]) AS x", "sum(x)"), "ok"),
         (chain_of(20, "SELECT arange(10) AS x", "repeat(x, 2) AS x", "sum(x)"), "memory_exceeded"),
@@ -138,7 +137,8 @@ fn joins_of_all_pairs_are_stopped_and_keep_nobody_from_work() {
     is_stopped(PAIRS, "RUNNING");
 }
 
-/// Statements that take hours are stopped soon, and others are answered meanwhile. The bounds leave room for a busy machine.
+/// Statements that take hours are stopped soon, and other statements are answered in the meantime. The bounds leave
+/// room for a busy machine.
 fn is_stopped(endless: &str, doing: &str) {
     let server = small();
     let ids: Vec<String> = (0..2).map(|_| submit(&server, endless)).collect();
@@ -174,7 +174,7 @@ fn is_stopped(endless: &str, doing: &str) {
 
 #[cfg(unix)]
 #[test]
-fn a_server_that_plans_ends_when_it_is_told_to() {
+fn a_server_that_is_planning_ends_on_request() {
     let mut server = small();
     submit(&server, ENDLESS);
     std::thread::sleep(Duration::from_millis(300));
@@ -199,7 +199,7 @@ fn bodies_that_are_held_back_have_a_room_of_their_own() {
         client.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         client.set_write_timeout(Some(Duration::from_secs(5))).unwrap();
         client.write_all(head.as_bytes()).unwrap();
-        // Who is refused may be hung up on in the middle.
+        // The server may disconnect a refused client in the middle of the body.
         let sent = client.write_all(&body);
         let mut answer = [0; 12];
         match client.read(&mut answer) {
@@ -225,7 +225,7 @@ fn bodies_that_are_held_back_have_a_room_of_their_own() {
         refused += before - held.len();
         assert!(begun.elapsed() < Duration::from_secs(10), "{refused} of 100 were refused");
     }
-    // Those that go leave their room to others.
+    // Clients that disconnect leave their room to others.
     drop(held);
     let large = format!("SELECT 1 {}", " ".repeat(300_000));
     until("room", Duration::from_secs(60), || code(&server, &large) == "ok");
@@ -250,7 +250,7 @@ fn a_cte_does_not_see_itself() {
     assert_eq!(asked(counted), ["10"]);
 }
 
-/// What is ordered for an aggregate that does not ask for it.
+/// Aggregates accept an ORDER BY that they do not need.
 #[test]
 fn aggregates_take_an_order() {
     let server = small();
@@ -276,7 +276,7 @@ fn the_time_of_a_server_is_over_everywhere() {
     }
 }
 
-/// Small steps, each over the one before twice; a call that nobody can stop.
+/// Small steps, each of which reads the previous one twice; a call that cannot be interrupted.
 #[test]
 fn functions_that_put_together_are_bounded_together() {
     let server = small();
@@ -342,9 +342,9 @@ int clock_gettime(clockid_t id, struct timespec *t) {
     assert_eq!((status, answer.trim()), (Some(0), "s\n10"), "{told}");
 }
 
-/// DataFusion plans such a join for longer than anybody waits, and asks nobody meanwhile.
+/// DataFusion plans such a join for hours, and never yields while it plans.
 #[test]
-fn the_time_of_a_session_ends_what_computes_without_a_look() {
+fn the_time_limit_ends_planning_that_never_yields() {
     let server = small();
     let tables: Vec<String> = (0..600).map(|i| format!("(VALUES (1)) v{i}(a{i})")).collect();
     let join = format!("SELECT count(*) FROM {}", tables.join(", "));
@@ -371,12 +371,12 @@ fn aggregates_that_spill_give_their_memory_back_when_they_are_stopped() {
 
 /// CTEs and views that read the one before twice are planned and run once each.
 #[test]
-fn what_doubles_with_each_step_is_made_once() {
+fn exponentially_repeated_parts_are_computed_once() {
     let server = small();
     let answer = |sql: &str| {
         let begun = Instant::now();
         let reply = server.ask("POST", "/v1/query?format=csv", "", sql.as_bytes());
-        // Whatever doubles with each of so many steps takes longer than anybody waits.
+        // Work that doubles with each of these steps would take longer than any time-out.
         assert!(begun.elapsed() < Duration::from_secs(50), "{sql:.200}: {:?}", begun.elapsed());
         reply.text().lines().last().unwrap_or_default().to_string()
     };
@@ -398,7 +398,7 @@ fn what_doubles_with_each_step_is_made_once() {
     }
     assert_eq!(code(&server, &script), "ok");
     assert_eq!(answer("SELECT sum(x) FROM v25 WHERE x > 1"), "5");
-    // An error inside of rows that several read is told as it is.
+    // An error inside of rows that have several readers is reported unchanged.
     let failing = steps(12, &|i| format!("SELECT l.x FROM a{i} l JOIN a{i} r ON l.x = r.x"));
     let first = "WITH a0 AS (SELECT array_length(range(1000000000 + x)) AS x FROM CELLS(arange(4)) AS t(i, x))";
     assert_eq!(
@@ -432,7 +432,7 @@ fn subqueries_in_expressions_are_bounded() {
     assert_eq!(code(&server, &nested(10)), "ok");
 }
 
-/// A disk that takes seconds to write keeps those waiting who write, and nobody else.
+/// A disk that takes seconds to write delays only the statements that write.
 #[test]
 fn a_busy_disk_stops_nobody_else() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,14 +1,16 @@
 //! Hostile statements and hostile files, drawn at random, against a server with little memory.
 //!
-//! A server with `--memory-limit 64MiB` and two seconds for a statement runs in a control group of 400 MiB where one can
-//! be made (else, and in an ordinary run, its `VmHWM` is looked at). Whatever it is asked, it does not die, answers `SELECT 1` within a second,
-//! ends each statement within its time and a second, and no answer is 5xx but that of the time that is over.
+//! A server with `--memory-limit 64MiB` and two seconds for a statement runs in a control group of 400 MiB if one can
+//! be made. Otherwise, and in an ordinary run, its `VmHWM` is checked. For every request, the server must survive,
+//! answer `SELECT 1` within a second, and end each statement within its time and one second more. No answer may be 5xx,
+//! except the time-out.
 //!
 //! `TESSERA_HOSTILE_RANDOM=20000` runs that many statements, `TESSERA_HOSTILE_FILES=10000` that many files of each
-//! format, `TESSERA_HOSTILE_SEED=7` draws others, `TESSERA_HOSTILE_ONLY=123` runs one. `TESSERA_HOSTILE_PATIENCE_MS=1000`
-//! is the second; an ordinary run, beside other tests, waits longer. `TESSERA_HOSTILE_LONG=100000` makes lists and
-//! chains as long as that, `TESSERA_HOSTILE_FOUND` names a file for what is found, `TESSERA_HOSTILE_KEEP` a directory for
-//! files that did harm, `TESSERA_HOSTILE_FORMAT=arrow` runs that format alone.
+//! format, `TESSERA_HOSTILE_SEED=7` draws others, `TESSERA_HOSTILE_ONLY=123` runs one.
+//! `TESSERA_HOSTILE_PATIENCE_MS=1000` is the second; an ordinary run, which shares the machine with other tests, waits
+//! longer. `TESSERA_HOSTILE_LONG=100000` sets the length of lists and chains. `TESSERA_HOSTILE_FOUND` names a file for
+//! the findings, `TESSERA_HOSTILE_KEEP` a directory for harmful files, `TESSERA_HOSTILE_FORMAT=arrow` runs that format
+//! alone.
 
 use crate::common::{files, number};
 use std::collections::BTreeMap;
@@ -37,7 +39,7 @@ fn seed() -> u64 {
     number("TESSERA_HOSTILE_SEED").unwrap_or(26)
 }
 
-/// The numbers of what is run.
+/// The numbers of the statements or files to run.
 fn numbers(name: &str, usual: u64) -> std::ops::Range<u64> {
     match number("TESSERA_HOSTILE_ONLY") {
         Some(only) => only..only + 1,
@@ -45,7 +47,7 @@ fn numbers(name: &str, usual: u64) -> std::ops::Range<u64> {
     }
 }
 
-/// What was seen, for the end of a run.
+/// Observations, for the summary at the end of a run.
 #[derive(Default)]
 struct Seen {
     asked: u64,
@@ -85,7 +87,7 @@ impl Seen {
         self.faults.push(fault);
     }
 
-    /// Says what was seen, and fails if it must not be.
+    /// Prints the observations, and fails if one is a fault.
     fn close(&self, trial: &Trial, what: &str) {
         println!(
             "{what}: {} of seed {}, {} with faults; the slowest took {:.2} s, SELECT 1 at most {:.2} s, at most {} MiB \
@@ -129,10 +131,10 @@ fn right() -> Vec<String> {
     all
 }
 
-/// What statements are made of.
+/// The words that statements are composed of.
 fn words(trial: &mut Trial) -> Words {
     let shown: Value = serde_json::from_slice(&trial.whole("SHOW FUNCTIONS", "json")).unwrap();
-    // Those of rows alone have no example.
+    // Functions of rows alone have no example.
     let functions = rows(&shown)
         .iter()
         .filter(|row| row[5] != "")
@@ -142,7 +144,7 @@ fn words(trial: &mut Trial) -> Words {
         })
         .collect();
     let right = right();
-    // What scripts call by name; several call different stores alike.
+    // Names that scripts use; several scripts use one name for different stores.
     let external = right.iter().filter(|sql| sql.starts_with("CREATE EXTERNAL"));
     trial.begin(external.map(|sql| sql.replacen("CREATE", "CREATE OR REPLACE", 1)).collect());
     Words {
@@ -171,7 +173,7 @@ fn statements() {
         let (kind, request) = Grammar::new(&words, seed(), at).request();
         let end = trial.ask(&request);
         seen.add(&format!("statement {at}"), kind, &request, &end, trial.patience);
-        // What views and tensors stand for is a plan too.
+        // The plans of views and tensors grow, too.
         if at % 50 == 49 {
             for name in ["t0", "v0", "v1", "e0"] {
                 let status = trial.get(&format!("/v1/tensors/{name}"));
@@ -202,7 +204,7 @@ fn damaged_files() {
                 let what = format!("file {at}");
                 let fault = seen.faults.len();
                 seen.add(&what, format.name, request, &end, trial.patience);
-                // What it was that did it.
+                // The input that did it.
                 if let (Ok(to), true) =
                     (std::env::var("TESSERA_HOSTILE_KEEP"), seen.faults.len() > fault)
                 {

@@ -29,7 +29,7 @@ fn streamed() -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
-/// The bytes with another number wherever the one stands that is the length of a body.
+/// The bytes, with `length` in every place that holds the length of a body.
 fn with_body(mut bytes: Vec<u8>, length: i64) -> Vec<u8> {
     let (own, other) = (8000i64.to_le_bytes(), length.to_le_bytes());
     let places: Vec<usize> = (0..bytes.len() - 8).filter(|&i| bytes[i..i + 8] == own).collect();
@@ -38,7 +38,7 @@ fn with_body(mut bytes: Vec<u8>, length: i64) -> Vec<u8> {
     bytes
 }
 
-/// A Parquet file whose footer says that it has so many row groups.
+/// A Parquet file whose footer states this number of row groups.
 fn groups(count: &[u8]) -> Vec<u8> {
     // version: 1; schema: a structure with its name and no children; num_rows: 0; row_groups: a list of structures.
     let mut footer = vec![0x15, 2, 0x19, 0x1c, 0x48, 1, b'm', 0x15, 0, 0, 0x16, 0, 0x19, 0xfc];
@@ -48,7 +48,7 @@ fn groups(count: &[u8]) -> Vec<u8> {
     [b"PAR1", footer.as_slice(), &length, b"PAR1"].concat()
 }
 
-/// A page whose header is not what its chunk says.
+/// A page whose header differs from its chunk's.
 fn spoilt_pages() -> Vec<u8> {
     let mut bytes = fs::read("tests/data/tables/stations.parquet").unwrap();
     bytes[4..200].fill(0xff);
@@ -62,7 +62,7 @@ fn write(below: &Path, name: &str, bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_a_file_says_of_itself_is_not_believed() {
+fn sizes_declared_by_files_are_not_trusted() {
     let server = Server::start(&["--memory-limit", "64MiB", "--threads", "2"], &[]);
     let directory = tempfile::tempdir().unwrap();
     let below = directory.path();
@@ -88,14 +88,14 @@ fn what_a_file_says_of_itself_is_not_believed() {
     }
     let reply = server.ask("POST", "/v1/query?format=csv", "", b"SELECT 1 AS x");
     assert_eq!(reply.text().trim(), "x\n1");
-    // What a file of one batch may have is bounded too.
+    // A file of one batch is bounded, too.
     let most = server.resident_most();
     assert!(most < 280 << 20, "{most}");
 }
 
 /// Before, a page of 12 MB took 270 MB, and 20,000 rows of a file of 200 kB took 1.7 GB.
 #[test]
-fn what_files_unpack_to_is_counted() {
+fn unpacked_bytes_are_counted() {
     let server = Server::start(&["--memory-limit", "64MiB", "--threads", "2"], &[]);
     let directory = tempfile::tempdir().unwrap();
     let ask = |sql: &str| {

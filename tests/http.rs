@@ -48,7 +48,7 @@ impl Server {
         Server::start_as(&[&SERVE, flags].concat(), environment)
     }
 
-    /// One that is started with these arguments alone.
+    /// Starts a server with these arguments only.
     pub(crate) fn start_as(arguments: &[&str], environment: &[(&str, &str)]) -> Server {
         let warehouse = tempfile::tempdir().unwrap();
         let mut command = tessera();
@@ -63,7 +63,7 @@ impl Server {
         server
     }
 
-    /// One that a command starts, with directories of its own.
+    /// Starts a server by a command, with directories of its own.
     pub(crate) fn spawn(mut command: Command) -> Server {
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -112,7 +112,7 @@ impl Server {
         self.ask("GET", path, "", b"")
     }
 
-    /// As [`Server::get`]; `None` if the server hangs up, as one does whose role changes.
+    /// Like [`Server::get`]; `None` if the server hangs up, as one does whose role changes.
     pub(crate) fn try_get(&self, path: &str) -> Option<Reply> {
         TcpStream::connect(&self.address).ok()?;
         read(self.send("GET", path, "", b""))
@@ -139,14 +139,14 @@ impl Server {
         &self.address
     }
 
-    /// Whether its process runs.
+    /// True if its process runs.
     pub(crate) fn is_alive(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
-        // Behind the name stands the state; Z is one that ended and was not waited for.
+        // The state follows the name; Z is a process that ended and was not waited for.
         stat.is_ok_and(|s| !s.rsplit(") ").next().unwrap_or_default().starts_with('Z'))
     }
 
-    /// From now on [`Server::resident_most`] is that of what comes.
+    /// From now on [`Server::resident_most`] starts from the current memory.
     pub(crate) fn forget_most(&self) {
         std::fs::write(format!("/proc/{}/clear_refs", self.child.id()), "5").unwrap();
     }
@@ -183,7 +183,7 @@ impl Drop for Server {
 /// Status, head and body; `None` if the server hung up without an answer.
 fn read(mut stream: TcpStream) -> Option<Reply> {
     let mut bytes = Vec::new();
-    // A reset after the answer is none of ours.
+    // A reset after the answer is no fault.
     let _ = stream.read_to_end(&mut bytes);
     let end = bytes.windows(4).position(|w| w == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
@@ -225,7 +225,7 @@ fn a_statement_from_its_start_to_its_end() {
     assert_eq!(r.status, 200, "{}", r.text());
     let v = r.json();
     assert_eq!((&v["state"], &v["result"]["tensors"][0]["data"]), (&json!("FINISHED"), &json!(10)));
-    // Who does not wait looks later.
+    // A client that does not wait asks later.
     let r = s.submit(&json!({"sql": "SELECT arange(6) AS x", "wait_ms": 0}));
     let id = r.json()["id"].as_str().unwrap().to_string();
     let path = format!("/v1/statements/{id}");
@@ -342,7 +342,7 @@ fn the_same_request_is_the_same_statement() {
     assert_eq!((r.status, &r.json()["error"]["code"]), (409, &json!("request_id_reused")));
 }
 
-/// The paths and methods of `/openapi.json` are what the server answers: none is unknown, and what is not there is.
+/// The paths and methods of `/openapi.json` are those that the server answers: it knows each of them, and no other.
 #[test]
 fn the_document_is_true() {
     let s = Server::start(&[], &[]);

@@ -1,4 +1,4 @@
-//! What ARCHITECTURE.md says is absent, is.
+//! Checks the "deliberately absent" column of ARCHITECTURE.md.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -145,7 +145,7 @@ fn storage_knows_no_plan() {
         let known = allowed.iter().chain(&codecs).chain(&network).chain(&tables).any(|a| *a == d);
         assert!(known, "storage depends on {d}");
     }
-    // What storage has is not in exec as well.
+    // Dependencies of storage are not repeated in exec.
     for d in dependencies("exec") {
         assert!(!codecs.contains(&d.as_str()) || d == "crc32fast", "exec depends on {d}");
     }
@@ -250,7 +250,7 @@ fn is_allowed(expression: &str, allowed: &[String]) -> bool {
     parsed.is_ok_and(|e| e.evaluate(|need| allowed.contains(&need.to_string())))
 }
 
-/// What `cargo deny check licenses sources` checks. Building that program would take minutes of each `.ci/run`.
+/// The same check as `cargo deny check licenses sources`. Building that program would take minutes of each `.ci/run`.
 #[test]
 fn licences_and_sources_of_dependencies_are_allowed() {
     let allowed = allowed_licences();
@@ -341,7 +341,7 @@ fn missing(page: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_life_of_a_query_names_what_exists() {
+fn the_life_of_a_query_names_existing_items() {
     let page = fs::read_to_string(root().join("docs/life-of-a-query.md")).unwrap();
     assert_eq!(missing(&page), Vec::<String>::new());
     assert!(page.matches("::").count() > 10, "the page names modules and functions");

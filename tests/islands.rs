@@ -1,4 +1,4 @@
-//! Statements of several islands: what EXPLAIN says of them, what they hold, and what they refuse.
+//! Statements of several islands: their EXPLAIN, their memory, and their errors.
 
 use futures::StreamExt;
 use std::io::{BufRead, BufReader, Write};
@@ -62,7 +62,7 @@ impl World {
 }
 
 #[test]
-fn explain_says_what_runs_first_and_what_waits() {
+fn explain_shows_which_parts_run_first_and_which_wait() {
     let w = world("256MiB");
     let sql = "SELECT x[x > 2] - mean(x[x > 2]) FROM cases";
     let text = w.text(&format!("{CASES}EXPLAIN {sql}"));
@@ -92,7 +92,7 @@ fn a_block_that_stays_dense_is_no_island_and_builds_no_row() {
 }
 
 #[test]
-fn what_islands_hold_is_counted_and_given_back() {
+fn memory_of_islands_is_counted_and_released() {
     let w = world("64MiB");
     let quota = w.host.runtime().quota().clone();
     for sql in [
@@ -105,7 +105,7 @@ fn what_islands_hold_is_counted_and_given_back() {
         let _ = w.run(&format!("{}{sql}", CASES.replace("CREATE", "CREATE OR REPLACE")));
         assert_eq!(quota.used(), 0, "{sql}");
     }
-    // Threads may still hold what they were at.
+    // Threads may still hold memory of their last block of work.
     let settled = || {
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while quota.used() > 0 && std::time::Instant::now() < until {

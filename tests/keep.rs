@@ -68,7 +68,7 @@ impl Place {
         }
     }
 
-    /// Names in a directory, those that are hidden among them.
+    /// Names in a directory, including hidden ones.
     fn names(&self, at: &str) -> Vec<String> {
         let Ok(list) = fs::read_dir(self.path(at)) else { return Vec::new() };
         let mut names: Vec<String> =
@@ -171,7 +171,7 @@ fn netcdf_and_safetensors_hold_the_same_cells() {
     assert!(p.names("").iter().all(|n| !n.starts_with('.')), "{:?}", p.names(""));
 }
 
-/// As `same`; masked truth values are numbers in NetCDF, and safetensors have cells alone, NaN where masked.
+/// Like `same`, but masked truth values are numbers in NetCDF, and safetensors have cells alone, NaN where masked.
 fn alike(a: &Tensor, b: &Tensor, is_netcdf: bool) {
     let name = a.name();
     assert_eq!(a.shape(), b.shape(), "{name}");
@@ -242,7 +242,7 @@ fn streams_are_whole_files() {
     p.run(&format!("COPY (SELECT lat, count(*) AS n FROM 'tests/data/cf/air.zarr' GROUP BY lat) TO '{to}' STORED AS CSV"));
     let lines = fs::read_to_string(&to).unwrap();
     assert!(lines.starts_with("lat,n\n"), "{lines}");
-    // What a format cannot hold leaves no file.
+    // A result that a format cannot hold leaves no file.
     let e = p.fails(&format!("COPY (SELECT lat, count(*) AS n, max(t2m) AS m FROM 'tests/data/cf/air.zarr' GROUP BY lat) TO '{to}.npy' STORED AS NPY"));
     assert_eq!(e.code(), "format", "{e}");
     assert!(!p.path("rows.csv.npy").exists());
@@ -250,7 +250,7 @@ fn streams_are_whole_files() {
 }
 
 #[test]
-fn what_is_there_stays_unless_asked() {
+fn existing_outputs_stay_unless_overwriting_is_requested() {
     let p = place();
     for format in ["ZARR", "NPY"] {
         let to = p.shown(&format!("x.{format}"));
@@ -262,7 +262,7 @@ fn what_is_there_stays_unless_asked() {
         ));
     }
     assert_eq!(p.tensors(&format!("SELECT x FROM '{}'", p.shown("x.ZARR")))[0].len(), 5);
-    // A directory that is no store is nobody's to replace.
+    // A directory that is no store must not be replaced.
     fs::create_dir(p.path("mine")).unwrap();
     fs::write(p.path("mine/thesis.txt"), "years of work").unwrap();
     let e = p.fails(&format!(
@@ -275,7 +275,7 @@ fn what_is_there_stays_unless_asked() {
     assert_eq!(e.code(), "not_found", "{e}");
     let e = p.fails("COPY (SELECT arange(5) AS x) TO 'http://localhost/x.npy' STORED AS NPY");
     assert_eq!(e.code(), "unsupported", "{e}");
-    // /proc takes no directories: a place that refuses, for whoever asks.
+    // /proc refuses new directories, even from root.
     let e = p.fails("COPY (SELECT arange(5) AS x) TO '/proc/x.zarr' STORED AS ZARR");
     assert!(["not_found", "permission_denied", "storage_error"].contains(&e.code()), "{e}");
 }
@@ -326,7 +326,7 @@ fn the_catalog_is_durable_and_ordered() {
     assert_eq!(p.fails("CREATE TENSOR x AS SELECT 1").code(), "already_exists");
     p.run("CREATE TENSOR IF NOT EXISTS x AS SELECT 1");
     assert_eq!(p.names("warehouse/data").len(), 1);
-    // What is replaced is read while it is replaced, and then it is gone.
+    // A tensor is read while it is replaced. Then its old cells are removed.
     p.run("CREATE OR REPLACE TENSOR x AS SELECT x + 1 AS x FROM x");
     assert_eq!(p.tensors("SELECT sum(x) AS s FROM x")[0].cell(0), Cell::Int(55));
     assert_eq!(p.names("warehouse/data").len(), 1);
@@ -373,7 +373,7 @@ fn a_tensor_dropped_while_it_is_read_is_an_error_and_never_zeros() {
     p.run("CREATE TENSOR x AS SELECT ones([64, 64], chunks => [8, 8]) AS x");
     let data = p.path("warehouse/data");
     let store = fs::read_dir(&data).unwrap().next().unwrap().unwrap().path();
-    // Chunks that are lost are no fill values, as long as the tensor is there.
+    // Lost chunks are not read as fill values while the tensor exists.
     fs::remove_dir_all(store.join("x/c/3")).unwrap();
     let e = p.fails("SELECT sum(x) AS s FROM x");
     assert!(e.code() == "corrupt" && e.to_string().contains("x/c/3/"), "{e}");
@@ -443,7 +443,7 @@ fn a_cancel_in_the_middle_leaves_nothing() {
         }
     }
     assert!(p.names("warehouse/catalog").is_empty());
-    // Threads let go of what they were at within a block of work.
+    // Threads release the memory of their last block of work after it ends.
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while p.host.runtime().quota().used() > before {
         assert!(std::time::Instant::now() < deadline, "{} bytes", p.host.runtime().quota().used());

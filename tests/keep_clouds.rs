@@ -29,7 +29,7 @@ fn place(warehouse: &str, environment: Vec<(String, String)>) -> Place {
     Place { runtime, session, host, directory }
 }
 
-/// What is stored by one host is read by another one, whole statements on both surfaces.
+/// One host stores tensors and another one reads them, by whole statements on both surfaces.
 fn check(root: &str, environment: &[(String, String)]) {
     let warehouse = format!("{root}/wh");
     let open = || place(&warehouse, environment.to_vec());

@@ -56,7 +56,7 @@ impl Server {
 fn the_warehouse_may_be_a_bucket() {
     let s = server();
     s.run("CREATE TENSOR x AS SELECT random_normal([100, 40], seed => 42, chunks => [50, 40], dims => ['row', 'col']) AS x");
-    // Each call is a process of its own: what it finds is what is stored.
+    // Each call is a process of its own, so it reads only stored state.
     let here = s.run("SELECT sum(random_normal([100, 40], seed => 42, chunks => [50, 40])) AS s");
     let there = s.run("SELECT sum(x) AS s FROM x");
     let number = |t: &str| t.lines().last().unwrap().parse::<f64>().unwrap();
@@ -67,7 +67,7 @@ fn the_warehouse_may_be_a_bucket() {
     s.run("CREATE VIEW v AS SELECT x + 1 AS y FROM x; CREATE EXTERNAL TABLE air STORED AS ZARR LOCATION 'tests/data/cf/air.zarr'");
     assert_eq!(number(&s.run("SELECT sum(y) AS s FROM v")), 8000.0);
     let shown = s.run("SHOW TENSORS");
-    // The place of a file is one that does not depend on the directory in which it is read.
+    // The stored path of a file does not depend on the directory in which it is read.
     let air = std::env::current_dir().unwrap().join("tests/data/cf/air.zarr");
     let air = format!("air,external zarr,{}", air.display());
     for part in ["x,tensor,s3://bkt/wh/data/", "v,view,", &air] {

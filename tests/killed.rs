@@ -1,5 +1,5 @@
-//! Processes that are killed in the middle of writing: the next one that starts removes what they left, and nothing
-//! of one that lives.
+//! Processes that are killed while they write: the next process that starts removes their leftovers, and leaves those
+//! of live processes alone.
 
 use crate::common::{Hold, files, names, tessera};
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The longest that anything here may take: of what is killed while it writes, all is computed before.
+/// Upper bound on any wait here. Processes that are killed while they write have computed everything before.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Takes far longer than a test.
@@ -102,7 +102,8 @@ fn cells_that_no_entry_names_go_unless_somebody_writes_them() {
     let mut live = p.started(&create("live"), "the other writes", || {
         p.count("warehouse/data") > before + 10 || names(&p.path("warehouse/data")).len() == 3
     });
-    // The living one collects too: whoever has the lock of the dead one's store removes it.
+    // The live process collects leftovers, too: the process that gets the lock of the dead one's store removes the
+    // store.
     until("the dead one's store is gone", || {
         p.run("SELECT sum(arange(5)) AS s");
         names(&p.path("warehouse/data")).len() == 3
@@ -133,13 +134,13 @@ fn an_entry_that_cannot_be_read_keeps_all_cells() {
 }
 
 #[test]
-fn outputs_that_are_not_whole_go_and_what_was_there_stays() {
+fn incomplete_outputs_are_removed_and_older_ones_stay() {
     let p = Place::new();
     let to = |name: &str| p.path("output").join(name).display().to_string();
     for (format, name) in [("ZARR", "x.zarr"), ("NPY", "x.npy"), ("CSV", "x.csv")] {
         p.run(&format!("COPY (SELECT arange(5) AS x) TO '{}' STORED AS {format}", to(name)));
         let before = names(&p.path("output"));
-        // A stream is written once the result is there: one that is large, and slow to write.
+        // A stream is written once the result is available, so the result is large and slow to write.
         let query = match format {
             "ZARR" => format!("SELECT {BIG} AS x"),
             _ => "SELECT arange(30000000) AS x".to_string(),
@@ -206,7 +207,7 @@ fn an_append_that_is_killed_leaves_the_old_cells() {
     let append = copy(&labelled(big, 300, 4000), "append 'day'");
     p.killed(&append, "chunks are written", || count() > old + 30);
     assert_eq!(answer(&sum), before);
-    // What it left is behind the end of the next one, and in its last chunk.
+    // The leftovers are behind the end of the next append, and in its last chunk.
     p.run(&copy(&labelled(&ones(30), 300, 30), "append 'day'"));
     let after = answer(&sum);
     assert_eq!(after.matches("3300000").count(), 2, "{after}");

@@ -1,9 +1,9 @@
-//! Random selections by label beside xarray.
+//! Random selections by label, compared with xarray.
 //!
 //! `sql/make_labels.py` wrote 2,000 of them with xarray's answers into `sql/random/labels.txt`: scalars, slices, lists,
-//! the nearest labels, ascending and descending, of floats, integers, times and calendars, partial dates, labels that are
-//! missing. Every fourth runs; `LABELS=path` runs all of a file of that form, `LABELS_ONLY=text` those that contain the
-//! text.
+//! the nearest labels, ascending and descending, of floats, integers, times and calendars, partial dates, labels that
+//! are missing. Every fourth runs; `LABELS=path` runs all selections of another file, `LABELS_ONLY=text` those that
+//! contain the text.
 
 use crate::common::Place;
 use tessera_engine::answer::{Answer, Reply};
@@ -52,7 +52,7 @@ fn selections_equal_xarrays() {
         let sql = format!("SELECT {expression} FROM 'tests/data/labels.zarr'");
         let got = match place.try_run(&sql) {
             Ok(mut replies) => shown(replies.pop().unwrap()),
-            // Whatever is wrong with a label, it is the user who has to know.
+            // An error about a label is always the user's.
             Err(e) if ["label_not_found", "invalid_label"].contains(&e.code()) => "!".into(),
             Err(e) => e.render(&sql),
         };

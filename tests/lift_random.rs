@@ -18,7 +18,7 @@ use compose::Composer;
 /// Queries of an ordinary run.
 const COUNT: u64 = 250;
 
-/// What the queries read: cells of `tests/data/random` in whose places stand the floats that make trouble.
+/// The tables of the queries: cells of `tests/data/random`, some replaced by floats that are hard to handle.
 const TABLES: [&str; 9] = [
     "CREATE EXTERNAL TABLE wx STORED AS ZARR LOCATION 'tests/data/random/wx.zarr'",
     "CREATE EXTERNAL TABLE gr STORED AS ZARR LOCATION 'tests/data/random/gr.zarr'",
@@ -101,6 +101,6 @@ fn lift_changes_no_answer() {
     }
     let wrong = differ.matches("\n  dense\n").count();
     assert!(wrong == 0, "{wrong} of {run} answers differ{differ}");
-    // Queries that nobody answers test nothing.
+    // Queries without an answer test nothing.
     assert!(only.is_some() || failed * 20 <= run, "{failed} of {run} queries have no answer");
 }

@@ -212,7 +212,7 @@ fn tables_are_rows_and_names_of_the_catalog_go_first() {
     let x = Local::dataset("x", vec![array(&numbers(4), [2, 2], [2, 1], 0)], vec![], Attrs::new());
     let first: Locals = [("x".into(), x.unwrap().first())].into_iter().collect();
     assert_eq!(e.csv("SELECT sum(x) AS s FROM x", &first), "s\n14.0\n");
-    // And what is created of an array is a copy.
+    // A tensor that is created from an array is a copy.
     e.run("DROP TENSOR x; CREATE TENSOR y AS SELECT x * 2 AS y FROM x", &locals).unwrap();
     assert_eq!(e.csv("SELECT sum(y) AS s FROM y", &Locals::default()), "s\n28.0\n");
 }

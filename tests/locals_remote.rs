@@ -372,7 +372,7 @@ fn uploads_that_are_no_datasets_are_refused() {
         assert_eq!(r.status, 400, "{end}: {}", r.text());
     }
     refused(put(&s, &id, temp, NATIVE, &[&body[..], b"x"].concat()), 400, "1 bytes follow");
-    // Headers that state what is not so.
+    // Headers with false statements.
     let length = u32::from_le_bytes(body[8..12].try_into().unwrap()) as usize;
     let header: Value = serde_json::from_slice(&body[12..12 + length]).unwrap();
     let with = |change: &dyn Fn(&mut Value)| {
@@ -410,7 +410,7 @@ fn uploads_that_are_no_datasets_are_refused() {
     is_quiet(&s);
 }
 
-/// Carries the connections of a client to a server, until it is told to wait.
+/// Carries the connections of a client to a server, and pauses while `waits` is true.
 fn proxy(to: String, waits: Arc<AtomicBool>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = format!("http://{}", listener.local_addr().unwrap());

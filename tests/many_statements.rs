@@ -1,5 +1,5 @@
-//! Many statements at once that together need far more than there is: all end with the right answers, the process
-//! stays near its limit, and a trivial statement is answered meanwhile.
+//! Many concurrent statements that together need far more memory than exists: all end with the right answers, the
+//! process stays near its limit, and a trivial statement is answered in the meantime.
 
 use crate::common::{SERVE, binary, number};
 use crate::http::Server;
@@ -21,9 +21,9 @@ struct Load {
     limit: u64,
 }
 
-/// What was seen.
+/// Observations of a run.
 struct Seen {
-    /// Bytes that the statements have to hold at once: all runs of a sort are there before they are merged.
+    /// Bytes that the statements have to hold at once: a merge begins when all runs of a sort exist.
     needed: u64,
     /// Bytes that they had at their peaks, each alone and with room.
     peaks: u64,
@@ -61,7 +61,7 @@ impl Load {
 
     fn run(&self) -> Seen {
         let directory = tempfile::tempdir().unwrap();
-        // Alone and with room: what each of them needs. The numbers that are added change none of it.
+        // The memory that each one needs, alone and with room. The numbers that are added do not change it.
         let roomy = self.server(&directory, 16 * self.n * 8);
         let sql = format!("EXPLAIN ANALYZE (FORMAT json) {}", self.sql(0));
         let shown = roomy.ask("POST", "/v1/query?format=json", "", sql.as_bytes());
@@ -158,6 +158,6 @@ fn sixty_four_statements_that_need_twenty_times_the_memory_all_finish() {
     assert!(seen.needed >= 20 * limit);
     assert!(seen.resident <= limit * 5 / 4 + 200 * MIB);
     assert!(seen.trivial.len() >= 200);
-    // What the issue asks for; it is a bound of this long run alone, which the suite does not make.
+    // The bound of the issue. It holds for this long run alone, which is not part of the suite.
     assert!(p99 < Duration::from_secs(1));
 }

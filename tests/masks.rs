@@ -1,5 +1,6 @@
-//! Data that declare a missing value and have none: the answers are to the bit those of data that declare nothing, and
-//! what takes no masked cell takes them. Expected values of data with masked cells are in sql/queries/masks.slt.
+//! Data that declare a missing value and have none. Their answers equal those of data that declare none, bit by bit,
+//! and functions that take no masked cells accept them. Expected values of data with masked cells are in
+//! sql/queries/masks.slt.
 
 use crate::common::{Place, Random};
 use serde_json::{Value, json};
@@ -302,7 +303,7 @@ fn functions_without_masks_say_how_many_cells_are_masked_and_where() {
 }
 
 #[test]
-fn what_is_kept_without_a_masked_cell_is_kept_without_a_mask() {
+fn tensors_without_masked_cells_are_stored_without_a_mask() {
     let place = Place::open(&[]);
     let store = place.directory.path().join("pairs.zarr");
     let cube = pairs(&store);

@@ -34,7 +34,7 @@ fn ravel(shape: &[usize], at: &[usize]) -> usize {
     shape.iter().zip(at).fold(0, |n, (&d, &p)| n * d + p)
 }
 
-/// Evaluates a graph; `sources` gives the cells of a stored array by its URL.
+/// Evaluates a graph; `sources` returns the cells of a stored array by its URL.
 pub(crate) fn evaluate(
     graph: &Graph,
     roots: &[NodeId],

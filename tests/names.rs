@@ -1,4 +1,4 @@
-//! What results are called, whose cells a table has, and what a day's use asks of the command line and the server.
+//! Names of results, the cells of a table, and everyday use of the command line and the server.
 
 use crate::common::SERVE;
 use crate::http::Server;
@@ -31,7 +31,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a query writes in a format.
+/// The output of a query in a format.
 fn answer(sql: &str, format: &str) -> String {
     let out = run(sql, &["--format", format]);
     assert!(out.status.success(), "{sql}: {}", text(&out.stderr));
@@ -116,7 +116,7 @@ fn coordinates_and_variables_are_one_table() {
     let csv = answer(&sql, "csv");
     assert!(csv.starts_with(&format!("time,lat,lon,t2m\n{table}")), "{}", &csv[..200]);
     assert_eq!(csv.lines().count(), 1 + 140 * 5 * 4);
-    // A variable of fewer dimensions stands in many rows, as in a table of cells.
+    // A variable of fewer dimensions repeats in many rows, as in a table of cells.
     let sql = format!("SELECT lat, orog, t2m FROM '{AIR}'");
     let lines = answer(&sql, "ndjson");
     let expected = "{\"time\":\"2019-01-01T00:00:00\",\"lat\":65.0,\"lon\":-9.5,\"orog\":316.0,\"t2m\":261.91}";
@@ -253,7 +253,7 @@ fn groups_of_rows_fit_the_least_memory_of_a_statement() {
 }
 
 #[test]
-fn a_result_without_a_place_is_told_with_what_there_is() {
+fn a_result_without_space_reports_its_size_and_the_limit() {
     let s = Server::start(&["--memory-limit", "40MiB", "--spill-limit", "1MiB"], &[]);
     let r = s.submit(&json!({"sql": "SELECT arange(200000) AS x"}));
     let told = r.json()["error"]["message"].as_str().unwrap_or_default().to_string();
@@ -281,7 +281,7 @@ fn a_full_server_answers_what_takes_a_moment() {
     }
     let r = s.ask("POST", "/v1/query?format=csv", "", b"SELECT 1+1 AS x");
     assert_eq!((r.status, r.text().as_str()), (200, "x\n2\n"));
-    // And what makes room.
+    // Statements that make room are answered, too.
     for id in &ids {
         let r = s.ask("POST", "/v1/query", "", format!("CANCEL QUERY '{id}'").as_bytes());
         assert_eq!(r.status, 200, "{}", r.text());
@@ -289,7 +289,7 @@ fn a_full_server_answers_what_takes_a_moment() {
 }
 
 #[test]
-fn who_waits_for_a_finished_statement_is_answered_at_once() {
+fn waiting_for_a_finished_statement_returns_at_once() {
     let warehouse = tempfile::tempdir().unwrap();
     let serve = || {
         let mut command = tessera(root(), warehouse.path());
@@ -328,7 +328,7 @@ fn dimensions_of_a_tensor_are_a_list() {
 }
 
 #[test]
-fn the_schema_of_the_server_is_what_it_takes() {
+fn the_server_accepts_what_its_schema_states() {
     let s = Server::start(&[], &[]);
     let document = s.get("/openapi.json").json();
     let body = &document["paths"]["/v1/statements"]["post"]["requestBody"]["content"]["application/json"]
@@ -336,7 +336,7 @@ fn the_schema_of_the_server_is_what_it_takes() {
     let events = &document["paths"]["/v1/statements/{id}/events"]["get"]["responses"]["200"]["content"]
         ["text/event-stream"]["schema"]["properties"]["data"];
     assert_eq!(events, &json!({"$ref": "#/components/schemas/Statement"}));
-    // What the schema allows is no bad request: characters are counted, and what is no parameter is told.
+    // Requests within the schema are accepted: lengths are in characters. Unknown parameters are reported.
     let longest = "é".repeat(body["request_id"]["maxLength"].as_u64().unwrap() as usize);
     let r = s.submit(&json!({"sql": "SELECT 1 AS x", "request_id": longest}));
     assert_eq!(r.status, 200, "{}", r.text());

@@ -1,9 +1,9 @@
-//! A server and three workers in network namespaces of their own, between which packets take 20 ms, one in a hundred is
-//! lost, and ways are cut in one direction or both, while processes are killed, stopped or asked to leave.
+//! A server and three workers in network namespaces of their own. Packets between them take 20 ms, one in a hundred is
+//! lost, and links are cut in one direction or both, while processes are killed, stopped or asked to leave.
 //!
-//! It needs root, `ip` and `/dev/net/tun`:
+//! The test needs root, `ip` and `/dev/net/tun`:
 //! `TESSERA_NETWORK_RUNS=100 cargo test --test tests namespaces:: -- --ignored --nocapture`;
-//! `TESSERA_SEED=… TESSERA_NETWORK_RUNS=1` plays one of its runs again.
+//! `TESSERA_SEED=… TESSERA_NETWORK_RUNS=1` repeats one of its runs.
 
 mod router;
 
@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(240);
 /// The longest that a server may take for an answer.
 const ANSWER: Duration = Duration::from_secs(20);
-/// Where the server listens for workers.
+/// The address at which the server listens for workers.
 const JOIN: &str = "10.77.0.1:50050";
-/// Clients that ask at the same time, and what each of them asks for, one after the other.
+/// Concurrent clients, and below, the statements of each, one after the other.
 const CLIENTS: u64 = 2;
 const ASKS: u64 = 3;
 
@@ -33,7 +33,7 @@ const LONG: [&str; 2] = [
     "SELECT max(cumsum(cumsum(x, 0), 1), 0)[0:5] AS s FROM (SELECT random_normal([800, 800], seed => 6, chunks => [100, 80]) AS x) t",
 ];
 
-/// What is done to processes, and to ways between parties: 0 is the server.
+/// An action on processes, or on the links between parties; party 0 is the server.
 #[derive(Debug, Clone, Copy)]
 enum Action {
     Cut(usize, usize),
@@ -48,7 +48,7 @@ enum Action {
     Server,
 }
 
-/// Draws what happens, in milliseconds from the beginning of the statements.
+/// Draws actions, with their times in milliseconds from the beginning of the statements.
 fn draw(random: &mut Random) -> Vec<(u64, Action)> {
     let mut up_to = |most: usize| (random.next() % most as u64) as usize;
     let mut all = Vec::new();
@@ -122,7 +122,7 @@ impl World {
         self.parties.iter().position(|p| *p == party).unwrap()
     }
 
-    /// Does what was drawn.
+    /// Performs the drawn actions.
     fn happens(&mut self, network: &Network, all: &[(u64, Action)], begun: Instant) -> String {
         let mut told = Vec::new();
         for (at, action) in all {
@@ -142,7 +142,7 @@ impl World {
             }
             told.push(format!("{action:?} at {:.1} s", begun.elapsed().as_secs_f64()));
         }
-        // Workers come in place of those who died or left.
+        // New workers replace those that died or left.
         for (_, action) in all {
             if let Action::Kill(party) | Action::Leave(party) = *action {
                 let at = self.worker(party);
@@ -170,7 +170,7 @@ impl World {
         self.cluster.environment.push(("TESSERA_RESULT_TTL".into(), "1".into()));
         let root = self.cluster.path("");
         let left = || but_for_epochs(left_below(&root, &root));
-        // One server forgets the statements, the next one finds their cells named by nobody.
+        // One server forgets the statements; the next one finds that no entry names their cells.
         let is_forgotten = || !left().iter().any(|f| f.starts_with("warehouse/statements/"));
         let is_bare = || left().iter().all(|f| f.starts_with("output/"));
         for is_done in [&is_forgotten as &dyn Fn() -> bool, &is_bare] {
@@ -186,7 +186,7 @@ impl World {
     }
 }
 
-/// What the server answers, when it does.
+/// The reply of the server, as soon as it responds.
 fn ask(http: &str, method: &str, path: &str, body: &[u8]) -> Reply {
     let begun = Instant::now();
     loop {

@@ -1,9 +1,9 @@
-//! Errors of kernels say in which operand they were met: the stage, its chunk and the cells, whoever has to act.
+//! Errors of kernels name the operand that raised them: the stage, its chunk and the cells, for errors of every class.
 
 use crate::cluster::{Cluster, patient};
 use crate::common::Place;
 
-/// A statement, its code, and what the detail says: the operand, the chunk of how many, the cells.
+/// A statement, its code, and the texts of its detail: the operand, the chunk of how many, the cells.
 const FAILURES: [(&str, &str, [&str; 3]); 8] = [
     // 2^62 + 2^62 overflows, in the last of four chunks.
     (
@@ -101,7 +101,7 @@ fn the_chunk_is_the_one_that_has_the_cell() {
     assert_eq!(error.code(), "domain_error", "{}", error.render(sql));
     let detail = error.detail().unwrap_or_default();
     assert!(detail.contains("operand `fused`, chunk [7] of [8], cells [35:40]"), "{detail}");
-    // It is in the body of an HTTP answer as well.
+    // The body of an HTTP response has the same.
     let body = error.to_json(None);
     assert!(body["error"]["detail"].as_str().is_some_and(|d| d.contains("chunk [7]")), "{body}");
 }

@@ -1,5 +1,5 @@
-//! What happens to several workers at once: a rack that restarts, a wire between workers that is cut, a worker that
-//! stands still, one that may not have the memory that it was promised.
+//! Faults of several workers at once: a rack that restarts, a connection between workers that is cut, a worker that is
+//! stopped, a worker that cannot get the memory that it was promised.
 
 use crate::cluster::{Cluster, failing, free_port, lost_after, never_fails, signal};
 use crate::common::{Flow, Hold, carry, until};
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 /// The longest that anything here may take.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// What all workers run orders of at the same time.
+/// A statement that all workers work on at the same time.
 const LONG: &str = "SELECT sum(sin(x) * cos(x)) AS s FROM (SELECT random_uniform([20000000], seed => 1, \
     chunks => [500000]) AS x) t";
 
-/// What workers have to exchange.
+/// A statement for which workers have to exchange chunks.
 const SORT: &str = "SELECT sum(sort(rechunk(transpose(sort(x, axis => 1)), chunks => [20, 240]), axis => 1)[:, 0]) \
     AS s FROM (SELECT random_normal([240, 240], seed => 1, chunks => [20, 240]) AS x) t";
 
-/// Starts workers that are held up in what they run.
+/// Starts workers that are held up in their operands.
 fn start_held(cluster: &mut Cluster, workers: usize, hold: &Hold) {
     let join = cluster.join.clone();
     (0..workers).for_each(|_| cluster.start_worker_at(&join, &[], &hold.at("operand.fused")));
@@ -92,7 +92,7 @@ fn nobody_is_waited_for_longer_than_is_said() {
     assert!(since.elapsed() < Duration::from_secs(15), "{:?}", since.elapsed());
 }
 
-/// What a gate does with those whom it does not let through.
+/// The treatment of processes that a gate stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bar {
     /// Their connections are closed.
@@ -161,7 +161,7 @@ fn socket(from: u16, to: u16) -> String {
     format!("socket:[{}]", inode.unwrap_or_default())
 }
 
-/// What becomes of bytes of a socket.
+/// The treatment of the bytes of a socket.
 fn verdict(barred: &Mutex<(Bar, Vec<u32>)>, socket: &str) -> Flow {
     let (how, whom) = barred.lock().unwrap().clone();
     let is_of = |pid: &u32| {
@@ -194,7 +194,7 @@ fn workers_that_do_not_reach_each_other_have_the_server() {
         let all = cluster.alive();
         all.iter().filter(|w| w["apart"].as_array().is_some_and(|a| !a.is_empty())).count()
     };
-    // One way, and a firewall between them that tells nobody.
+    // One direction closed, then both silent, as by a firewall that drops packets.
     for (how, ways) in [(Bar::Closed, 1), (Bar::Silent, 2)] {
         let barred = [&pids[1..2], if ways == 2 { &pids[..1] } else { &[] }];
         gates.iter().zip(barred).for_each(|(gate, whom)| gate.bar(how, whom));
@@ -233,7 +233,7 @@ fn a_restart_kills_what_does_not_answer() {
     let before = pids(&cluster);
     let stopped = Pid::from_raw(before[0] as i32);
     let is_there = || nix::sys::signal::kill(stopped, None).is_ok();
-    // It is stopped before it can hear of the restart; the other one hears of it.
+    // One worker is stopped before it can learn of the restart; the other one learns of it.
     nix::sys::signal::kill(stopped, SIGSTOP).unwrap();
     let told = cluster.ask("POST", "/v1/cluster/restart", "").unwrap();
     assert_eq!(told.json()["restarted"], 2, "{}", told.body);
@@ -247,7 +247,7 @@ fn a_restart_kills_what_does_not_answer() {
     }
     let done = is_new();
     if !done {
-        // Whatever comes of it, nothing is left that stands still.
+        // Even if the test fails, no stopped process may remain.
         let _ = nix::sys::signal::kill(stopped, SIGCONT);
     }
     assert!(done, "{:?} {:?}", pids(&cluster), cluster.events());
@@ -258,7 +258,7 @@ fn a_restart_kills_what_does_not_answer() {
 }
 
 #[test]
-fn a_worker_that_may_not_have_its_memory_says_so() {
+fn a_worker_that_cannot_get_its_memory_reports_it() {
     // Of a debug build the program alone is some hundred MiB.
     let mut cluster = Cluster::start(1);
     let pid = cluster.alive()[0]["pid"].clone();
@@ -270,7 +270,7 @@ fn a_worker_that_may_not_have_its_memory_says_so() {
     cluster.start_narrow(mapped + (512 << 10), "2GiB");
     cluster.wait_for(1);
     let pid = cluster.alive()[0]["pid"].clone();
-    // Whole, this wants more than half of what is left of the addresses, and than all.
+    // As one operand, this needs more than half of the remaining address space, or more than all of it.
     let large = "SELECT det(x) AS s FROM (SELECT random_normal([6000, 6000], seed => 1) AS x) t";
     let got = cluster.query(large);
     assert_eq!((got.status, &*got.code()), (413, "memory_exceeded"), "{}", got.body);

@@ -1,4 +1,4 @@
-//! What S3 answers to requests that it does not serve, from a server of its own that knows nothing else.
+//! S3's responses to requests that it does not serve, from a server that only refuses.
 
 use crate::common::binary;
 use std::io::{Read, Write};

@@ -1,4 +1,5 @@
-//! Servers that are killed and started again on the same warehouse: what they acknowledged ends as if nothing had been.
+//! Servers that are killed and started again on the same warehouse: acknowledged statements end as if no server had
+//! been killed.
 
 use crate::common::{SERVE, names, tessera};
 use crate::http::Server;
@@ -49,7 +50,7 @@ impl Place {
         server
     }
 
-    /// What a process that nobody kills answers.
+    /// The answer of a process that is not killed.
     pub(crate) fn query(&self, sql: &str) -> String {
         let out = self.tessera().args(["query", "--format", "json", sql]).output().unwrap();
         assert!(out.status.success(), "{sql}: {}", String::from_utf8_lossy(&out.stderr));
@@ -89,7 +90,7 @@ pub(crate) fn submit(s: &Server, sql: &str) -> String {
     accepted(s, "", sql)
 }
 
-/// Waits for the end, and gives the state and the status.
+/// Waits for the end of a statement, and returns its status.
 pub(crate) fn end(s: &Server, id: &str) -> Value {
     let mut status = Value::Null;
     until(id, || {
@@ -99,7 +100,7 @@ pub(crate) fn end(s: &Server, id: &str) -> Value {
     status
 }
 
-/// Whether a status is the last one of a statement.
+/// True if a status is the last one of a statement.
 pub(crate) fn is_over(status: &Value) -> bool {
     matches!(status["state"].as_str(), Some("FINISHED" | "FAILED" | "CANCELLED"))
 }
@@ -128,7 +129,7 @@ fn what_was_acknowledged_is_finished_by_the_next_server() {
         submit(&s, &format!("{LONG}; SELECT sum(v) AS s FROM t; DROP TENSOR t")),
         submit(&s, "SELECT nope FROM t"),
     ];
-    // The failure was told, so it stays what it was.
+    // The failure was reported, so it must not change.
     let failed = end(&s, &ids[3]);
     assert_eq!(
         (&failed["state"], &failed["error"]["code"]),
@@ -224,12 +225,12 @@ fn temp_tensors_and_settings_of_the_session_are_made_again() {
 }
 
 #[test]
-fn a_statement_reads_what_was_there_when_it_began() {
+fn a_statement_reads_the_versions_of_its_start() {
     let p = Place::new();
     p.query("CREATE TENSOR t AS SELECT arange(10) AS v");
     let s = p.serve();
     let id = submit(&s, &format!("SELECT sum(v) + ({LONG}) AS s FROM t"));
-    // It is bound once it runs.
+    // The statement is bound once it runs.
     until("it runs", || s.get(&format!("/v1/statements/{id}")).json()["state"] == "RUNNING");
     assert_eq!(
         s.submit(&json!({"sql": "CREATE OR REPLACE TENSOR t AS SELECT arange(3) AS v"})).status,
@@ -293,7 +294,7 @@ fn a_statement_that_ended_too_many_servers_has_failed_for_good() {
     let (how, when) = (&record["end"][0]["failed"]["error"], &record["end"][1]);
     assert_eq!(how["code"], "poison", "{record}");
     drop(s);
-    // It is as old as its end, not as the last restart.
+    // Its age counts from its end, not from the last restart.
     let s = p.serve();
     let again = end(&s, &id);
     assert_eq!(again["error"], failed["error"]);
@@ -303,11 +304,11 @@ fn a_statement_that_ended_too_many_servers_has_failed_for_good() {
 }
 
 #[test]
-fn what_cannot_be_written_down_is_not_acknowledged() {
+fn statements_that_cannot_be_recorded_are_not_acknowledged() {
     let p = Place::new();
     std::fs::create_dir_all(p.warehouse()).unwrap();
     let s = p.serve();
-    // Where the records should be is a file.
+    // A file takes the place of the directory of records.
     std::fs::write(p.warehouse().join("statements"), b"").unwrap();
     let r = s.submit(&json!({"sql": LONG, "wait_ms": 0}));
     assert!(r.status >= 400 && r.text().contains("statements"), "{} {}", r.status, r.text());
@@ -331,7 +332,7 @@ fn a_statement_that_runs_again_uses_what_it_had_kept() {
     drop(s);
     let kept = p.warehouse().join("statements").join(&id);
     assert!(kept.is_dir());
-    // Chunks of a statement that nobody knows, written to a moment ago and long ago.
+    // Chunks of an unknown statement, written a moment ago and long ago.
     let strange = |id: &str| {
         let chunks = p.warehouse().join("statements").join(id).join("chunks/key");
         std::fs::create_dir_all(&chunks).unwrap();
@@ -347,12 +348,12 @@ fn a_statement_that_runs_again_uses_what_it_had_kept() {
     assert!(new.exists() && s.metric("tessera_durable_removed_total") == 1.0);
     let status = end(&s, &id);
     let durable = &status["durable"];
-    // Of what was computed for others that are kept only the last is read.
+    // Of stored chunks that were computed for other stored chunks, only the last ones are read.
     assert!(durable["reused"].as_u64() >= Some(written / 3), "{written} written, {status}");
     assert!(durable["seconds_reused"].as_f64() > Some(0.0), "{durable}");
     assert_eq!(durable["corrupt"], 0, "{durable}");
     let reused = durable["reused"].as_f64().unwrap();
-    // What was found did not run again. (A chunk that is read twice is found twice.)
+    // Chunks that were found did not run again. (A chunk that is read twice is found twice.)
     let (total, ran) =
         (status["progress"]["operands"]["total"].as_f64(), s.metric("tessera_operands_run_total"));
     assert!(ran < total.unwrap(), "{ran} ran and {reused} were found of {status}");

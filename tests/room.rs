@@ -107,7 +107,7 @@ impl Small {
             self.ask(&format!("CREATE TENSOR t AS SELECT {x}")),
             &["no_space"],
         );
-        // Streams are written when the result is there: a small one, as a large one waits on disk itself.
+        // Streams are written when the result is complete. The result is small: a large one would itself wait on disk.
         let few = "random_uniform([110000], seed => 1) AS x";
         for format in
             ["ZARR", "NPY", "NPZ", "NETCDF", "SAFETENSORS", "PARQUET", "CSV", "NDJSON", "ARROW"]
@@ -134,21 +134,21 @@ impl Small {
 }
 
 #[test]
-fn without_room_for_a_file_statements_say_so_and_the_server_goes_on() {
+fn without_room_for_a_file_statements_report_it_and_the_server_continues() {
     // Blocks of 512 or 1024 bytes, as the shell has it. Ignoring the signal makes the write fail instead.
     let s = small(&[], "trap '' XFSZ; ulimit -f 600");
     s.refuses_everything();
 }
 
 #[test]
-fn on_a_full_file_system_statements_say_so_and_the_server_goes_on() {
+fn on_a_full_file_system_statements_report_it_and_the_server_continues() {
     let around = ["unshare", "--user", "--map-root-user", "--mount"];
     let mount = "mount -t tmpfs -o size=6m tmpfs {dir} && head -c 5900000 /dev/zero > {dir}/filler";
     let probe = tempfile::tempdir().unwrap();
     let script = mount.replace("{dir}", &probe.path().display().to_string());
     let works = Command::new(around[0]).args(&around[1..]).args(["sh", "-c", &script]).output();
     if !works.is_ok_and(|o| o.status.success()) {
-        // This machine lets nobody mount a file system: the other test has to do.
+        // Mounting is not permitted on this machine: the other test covers it.
         return;
     }
     let s = small(&around, mount);

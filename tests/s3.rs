@@ -14,22 +14,22 @@ use std::time::Duration;
 pub(crate) const KEY: &str = "AKIATESSERATEST";
 pub(crate) const SECRET: &str = "the-secret-of-the-test";
 
-/// What happens to a request.
+/// Faults of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// 500 instead of doing it.
     Broken,
     /// 503 instead of doing it.
     SlowDown,
-    /// It takes a while.
+    /// The server takes a while.
     Late,
-    /// It is done, and half of the answer comes.
+    /// The server executes the request, and half of the response arrives.
     Truncated,
     /// The connection is reset instead of doing it.
     Reset,
-    /// It is done, and the connection is reset instead of an answer.
+    /// The server executes the request, and the connection is reset instead of a response.
     LostAnswer,
-    /// It is done, and the connection is closed instead of an answer.
+    /// The server executes the request, and the connection is closed instead of a response.
     Closed,
     /// The answer comes in pieces, with time between them.
     Slow,
@@ -48,12 +48,12 @@ impl Fault {
     ];
 }
 
-/// What happens to the request of that number and first line.
+/// Selects the fault of a request by its number and first line.
 type Plan = Arc<dyn Fn(u64, &str) -> Option<Fault> + Send + Sync>;
 
 /// A server with the empty bucket `bkt`; it ends with its runtime.
 pub(crate) struct S3 {
-    /// Where clients ask.
+    /// The address for clients.
     pub(crate) address: SocketAddr,
     pub(crate) directory: tempfile::TempDir,
     /// Requests that failed.
@@ -66,7 +66,7 @@ pub(crate) struct S3 {
 }
 
 impl S3 {
-    /// One that does what it is asked.
+    /// Starts a server without faults.
     pub(crate) fn start() -> S3 {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("bkt")).unwrap();
@@ -93,7 +93,7 @@ impl S3 {
         S3 { address, directory, faults, refused, answered, _runtime: runtime }
     }
 
-    /// One whose requests meet what `plan` says.
+    /// Starts a server whose requests meet the faults of `plan`.
     pub(crate) fn failing(plan: impl Fn(u64, &str) -> Option<Fault> + Send + Sync + 'static) -> S3 {
         let mut s3 = S3::start();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -178,8 +178,8 @@ struct Turns {
     server: SocketAddr,
     refused: Arc<AtomicU64>,
     answered: Arc<AtomicU64>,
-    /// It gives an object its bytes, its metadata and its etag one after the other: whoever writes is alone, so that
-    /// conditions hold as in a real bucket.
+    /// The server writes an object's bytes, its metadata and its etag one after the other. So a writer excludes all
+    /// others, and conditions hold as in a real bucket.
     one: RwLock<()>,
 }
 
@@ -214,7 +214,7 @@ fn pass(
     server: &Turns,
     fault: impl FnOnce(&str) -> Option<Fault>,
 ) -> io::Result<()> {
-    // The last byte is looked at and left: closing a connection with bytes that nobody read resets it.
+    // The last byte is peeked, not read: closing a connection with unread bytes resets it.
     let mut request = head(&mut client)?;
     let text = String::from_utf8_lossy(&request).into_owned();
     let length: usize = field(&text, "content-length").and_then(|v| v.parse().ok()).unwrap_or(0);
@@ -238,7 +238,7 @@ fn pass(
             let line = text.find("\r\n").map_or(0, |at| at + 2);
             request.splice(line..line, *b"connection: close\r\n");
             let mut answer = server.ask(&request)?;
-            // The server knows `If-Match` for what is written only.
+            // The server supports `If-Match` only for writes.
             let is_other = field(&text, "if-match").is_some_and(|wanted| {
                 field(&String::from_utf8_lossy(&answer), "etag").is_some_and(|is| is != wanted)
             });

@@ -1,5 +1,5 @@
-//! What docs/security.md promises, cell by cell; tokens that servers make, TLS, the brake on wrong tokens, and what of a
-//! secret is on disk.
+//! The promises of docs/security.md, cell by cell: tokens that servers make, TLS, the brake on wrong tokens, and the
+//! traces of secrets on disk.
 
 use crate::common::{Certified, binary};
 use crate::s3::{KEY, S3, SECRET};
@@ -19,7 +19,7 @@ struct World {
     directory: tempfile::TempDir,
 }
 
-/// A server that runs, and what it told when it began.
+/// A running server, and the lines that it printed at its start.
 struct Running {
     child: Child,
     address: String,
@@ -53,7 +53,7 @@ impl World {
         command
     }
 
-    /// A server; what it told if it ended.
+    /// Starts a server; the error has the lines that it printed if it ended.
     fn try_serve(
         &self,
         arguments: &[&str],
@@ -76,7 +76,7 @@ impl World {
                 break line.split("://").nth(1).unwrap().split(' ').next().unwrap().to_string();
             }
         };
-        // A token is told after that.
+        // The lines about a token follow the line about listening.
         let tokens = told.last().unwrap().contains("with a token");
         if tokens && !environment.iter().any(|(k, _)| *k == "TESSERA_TOKEN") {
             told.extend(lines.by_ref().take(3).map(Result::unwrap));
@@ -98,11 +98,11 @@ impl World {
 }
 
 impl Running {
-    /// Status, head and body of what is answered to these bytes.
+    /// Status, head and body of the response to these bytes.
     fn raw(&self, request: &[u8]) -> (u16, String, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        // It may have refused the head before all of it is there.
+        // The server may refuse the head before all bytes are sent.
         let _ = stream.write_all(request);
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes);
@@ -158,7 +158,7 @@ fn table(first: &str) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn who_may_ask_what() {
+fn routes_require_the_documented_rights() {
     let (world, another) = (World::new(), World::new());
     let locked = world.serve(&["serve"], &[("TESSERA_TOKEN", "right")]);
     let open = another.serve(&["serve", "--no-token"], &[]);
@@ -289,7 +289,7 @@ fn where_a_server_listens() {
 
 /// A server on the network without a token is one for everybody, by whatever name.
 #[test]
-fn a_server_that_was_told_twice_answers_all() {
+fn a_server_with_no_token_and_insecure_answers_everyone() {
     let world = World::new();
     let s = world
         .try_serve(&["serve", "--listen", "0.0.0.0:0", "--no-token", "--insecure"], &[])
@@ -301,7 +301,7 @@ fn a_server_that_was_told_twice_answers_all() {
 }
 
 #[test]
-fn what_statements_may_touch() {
+fn statements_access_only_the_documented_places() {
     let world = World::new();
     for name in ["read", "write", "shut"] {
         fs::create_dir(world.path(name)).unwrap();
@@ -407,7 +407,7 @@ fn what_statements_may_touch() {
             let out = world.query(&[&sql], &[]);
             let told = String::from_utf8_lossy(&out.stderr).into_owned();
             assert!(!told.contains("not_allowed"), "{sql}: {told}");
-            // What is written below the catalog's directory is not for it to be read.
+            // Files below the catalog's directory must not be read as its entries.
             let _ = fs::remove_file(world.path("warehouse/catalog").join(format!("c{number}.npy")));
         }
     }

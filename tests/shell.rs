@@ -18,7 +18,7 @@ fn tab_completes_by_context() {
     t.prompt();
     t.keys("sel").keys(key::TAB).sees("tessera> select");
     t.keys(key::CTRL_U).keys("SELECT * FROM 'tests/data/cf/ai").keys(key::TAB);
-    // Both names are listed, and what they share is put in.
+    // Both names are listed, and their common beginning is inserted.
     t.sees("tests/data/cf/air3.zarr").sees("FROM 'tests/data/cf/air");
     t.keys(".").keys(key::TAB).sees("FROM 'tests/data/cf/air.zarr'");
     t.keys(" wher").keys(key::TAB).sees("air.zarr' where");
@@ -34,14 +34,14 @@ fn tab_completes_by_context() {
     t.line("CREATE TEMP TENSOR my_own AS SELECT arange(3);").sees("created temp tensor");
     t.keys("SELECT * FROM my").until(key::TAB, "FROM my_own");
     t.keys(key::CTRL_C).prompt();
-    // The signature of the function stands behind the cursor.
+    // The signature of the function is shown behind the cursor.
     t.keys("SELECT cumsum(").until(" ", "cumsum(x, axis");
     t.keys(key::CTRL_U).keys(key::CTRL_D);
     assert_eq!(t.ends(), Some(0));
 }
 
 #[test]
-fn what_comes_in_one_piece_is_read_to_its_end() {
+fn input_in_one_piece_is_read_to_its_end() {
     let home = home();
     let mut t = Terminal::open(home.path(), &[]);
     t.prompt().keys("SELECT 1 +\r1 AS one;\rSELECT 40 + 2 AS two;\r.show\r");
@@ -50,7 +50,7 @@ fn what_comes_in_one_piece_is_read_to_its_end() {
 }
 
 #[test]
-fn history_is_searched_and_kept() {
+fn history_is_searched_and_stored() {
     let home = home();
     let mut t = Terminal::open(home.path(), &[]);
     t.prompt().line("SELECT 40 + 2").line("AS answer;").sees("42").prompt();
@@ -64,7 +64,7 @@ fn history_is_searched_and_kept() {
         .keys(key::DOWN)
         .sees("SHOW TENSORS;");
     t.keys(key::CTRL_C).prompt().wipe();
-    // With something typed, only what begins so.
+    // After typed input, history shows only lines that begin with it.
     t.keys("SELECT").keys(key::UP).sees("SELECT 40 + 2").sees("AS answer;");
     t.keys(key::ENTER).sees("42").prompt().wipe();
     t.keys(key::CTRL_R).keys("W TE").sees("SHOW TENSORS;").keys(key::CTRL_C).prompt();
@@ -170,7 +170,7 @@ fn settings_and_errors() {
 }
 
 #[test]
-fn what_is_typed_has_colours() {
+fn typed_input_has_colours() {
     let home = home();
     let mut t = Terminal::open(home.path(), &[]);
     t.prompt().keys("SELECT cumsum(").until(" ", "cumsum(x, axis");

@@ -1,12 +1,12 @@
 //! Golden scripts in several worlds.
 //!
 //! Every script of `sql/` runs as it is, with tiny chunks, on one thread, with the cells of cell blocks as rows, with
-//! tiny chunks in so little memory that chunks wait on disk, and with tiny chunks on three workers of a cluster; with
-//! `TESSERA_SLT_ALL` also on one, two and five of them, on eight threads, in little memory, with rows in small splits on
-//! one and eight threads, with the chunks that a first run kept in a directory, and with those in a bucket of
-//! whose requests one in ten fails. Expected values come from NumPy, xarray and pandas; floats agree within the
-//! tolerance that the script states. On the same grid the answers of two worlds are equal to the letter, and as floats
-//! are written with the shortest digits that give them back, equal to the bit.
+//! tiny chunks in so little memory that chunks wait on disk, and with tiny chunks on three workers of a cluster. With
+//! `TESSERA_SLT_ALL`, scripts also run on one, two and five workers, on eight threads, in little memory, with rows in
+//! small splits on one and eight threads, with the chunks that a first run stored in a directory, and with chunks
+//! stored in a bucket that fails one request in ten. Expected values come from NumPy, xarray and pandas; floats agree
+//! within the tolerance that the script states. On the same grid the answers of two worlds are equal texts. Floats are
+//! written with the shortest digits that identify them, so equal texts mean equal bits.
 
 mod world;
 
@@ -43,7 +43,7 @@ struct Db {
     runtime: Arc<tokio::runtime::Runtime>,
     answers: Arc<Mutex<Vec<String>>>,
     prologue: Option<String>,
-    /// What answers is run once more, with the chunks that the first run kept.
+    /// True if scripts run a second time with the chunks that the first run stored; its answers count.
     runs_twice: bool,
     /// Operands whose chunks the second runs found.
     reused: Arc<Mutex<u64>>,
@@ -82,7 +82,7 @@ impl DB for Db {
     fn run(&mut self, sql: &str) -> Result<DBOutput<DefaultColumnType>, Failed> {
         if let Some(set) = self.prologue.take() {
             self.run(&set)?;
-            // It is the world's, and none of the script's answers.
+            // The answer belongs to the world's setup, not to the script.
             self.answers.lock().unwrap().pop();
         }
         let replies = match self.runs_twice {
@@ -127,7 +127,7 @@ pub(crate) fn answer_lines(answer: Answer) -> Vec<String> {
     }
 }
 
-/// Items that are called by their texts stand in scripts as `v0`, `v1`, … by position.
+/// In scripts, items that are named by their texts are called `v0`, `v1`, … by position.
 fn script_name(at: usize, name: &str) -> String {
     let is_word = |c: char| c.is_alphanumeric() || "_.".contains(c);
     let is_name = name.chars().all(is_word) && !name.starts_with(|c: char| c.is_ascii_digit());
@@ -349,7 +349,7 @@ fn worlds(folder: &str) {
     if std::env::var("SLT").is_ok() {
         return;
     }
-    // Each world is what it says: tiny chunks are more operands. Arrays of `stores` have a handful of cells.
+    // Each world has its effect: tiny chunks are more operands. Arrays of `stores` have a handful of cells.
     let sum = |world: World, of: fn(&Run) -> u64| -> u64 {
         all.iter().filter(|r| r.world == world).map(of).sum()
     };
@@ -357,7 +357,7 @@ fn worlds(folder: &str) {
     if source > 200 && folder != "stores" {
         assert!(tiny > source * 2, "tiny chunks ran {tiny} operands, the sources' {source}");
     }
-    // What can be spread is: most of what runs, also below cell queries.
+    // Most plans that can run on workers do, also those below cell queries.
     if ["cells", "dialect", "geoscience", "queries"].contains(&folder) {
         let world = World::Cluster(3);
         let (all, there) = (sum(world, |r| r.operands), sum(world, |r| r.on_workers));

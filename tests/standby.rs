@@ -1,4 +1,4 @@
-//! A standby beside a live server: it waits, takes over, and finishes what the other one had accepted.
+//! A standby beside a live server: it waits, takes over, and finishes the statements that the other one had accepted.
 
 use crate::cluster::{free_port, never_fails};
 use crate::common::{Hold, SERVE, tessera, until, until_or_told};
@@ -17,7 +17,7 @@ const TAKES_OVER: Duration = Duration::from_secs(30);
 /// The longest that anything else may take.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A warehouse, in a directory or in a bucket, and what its servers share.
+/// A warehouse, in a directory or in a bucket, and the configuration of its servers.
 pub(crate) struct World {
     directory: tempfile::TempDir,
     s3: Option<S3>,
@@ -53,7 +53,7 @@ impl World {
         Server::spawn(command)
     }
 
-    /// A server that is live, and one that waits for its end.
+    /// A live server, and a standby that waits for its end.
     pub(crate) fn pair(&self, flags: &[&str]) -> [Server; 2] {
         let live = self.serve(flags);
         is_ready(&live, PATIENCE);
@@ -62,7 +62,7 @@ impl World {
         [live, standby]
     }
 
-    /// What a process that nobody kills answers.
+    /// The answer of a process that is not killed.
     fn query(&self, sql: &str) -> String {
         let out = self.tessera().args(["query", "--format", "json", sql]).output().unwrap();
         assert!(out.status.success(), "{sql}: {}", String::from_utf8_lossy(&out.stderr));
@@ -138,12 +138,12 @@ fn a_standby_finishes_what_the_live_server_accepted() {
 }
 
 #[test]
-fn a_standby_finishes_what_the_live_server_of_a_bucket_accepted() {
+fn a_standby_finishes_statements_of_a_bucket_that_the_live_server_accepted() {
     finishes_what_was_accepted(true);
 }
 
 #[test]
-fn a_standby_refuses_what_the_live_server_does() {
+fn a_standby_refuses_the_work_of_the_live_server() {
     let world = World::new(false);
     let [live, standby] = world.pair(&[]);
     let sql = json!({"sql": "SELECT 1 AS a", "request_id": "a"}).to_string();
@@ -168,7 +168,7 @@ fn a_standby_refuses_what_the_live_server_does() {
     let told = standby.get("/v1/cluster").json();
     assert_eq!((&told["role"], &told["server"]), (&json!("standby"), &json!(url(&live))));
     assert_eq!(live.get("/v1/cluster").json()["role"], "live");
-    // It waits as long as the other one lives.
+    // The standby waits while the live server lives.
     std::thread::sleep(Duration::from_secs(5));
     assert_eq!(live.get("/readyz").status, 200);
     assert_eq!(error(&standby, "/readyz")["code"], "standby");
@@ -183,7 +183,8 @@ fn stopped_server_is_fenced(remote: bool) {
     is_ready(&second, TAKES_OVER);
     let made = second.submit(&json!({"sql": "CREATE TENSOR t AS SELECT arange(3) AS x"}));
     assert_eq!(made.status, 200, "{}", made.text());
-    // What the other one accepted is not unknown, even before this one knows of the other one.
+    // A statement that the other server accepted is not reported as unknown, even before this server learns of that
+    // one.
     let path = format!("/v1/statements/{}", accepted(&second, "", "SELECT 1 AS a"));
     let asked = std::thread::scope(|scope| {
         let asked = scope.spawn(|| first.get(&path));
@@ -205,7 +206,7 @@ fn stopped_server_is_fenced(remote: bool) {
     assert_eq!(first.get(&format!("/v1/statements/{id}")).status, 503);
     assert_eq!(result(&second, &id), world.query(LONG));
     assert!(world.query("SELECT x FROM t").contains("[0,1,2]"));
-    // It does not take over again: nobody started it as a standby.
+    // The server does not take over again, because it was not started as a standby.
     assert_eq!(first.get("/v1/cluster").json()["role"], "fenced");
     assert_eq!((first.get("/healthz").status, second.get("/readyz").status), (200, 200));
 }
@@ -228,7 +229,7 @@ fn a_client_that_waits_at_a_server_that_loses_its_turn_hears_of_no_failure() {
         for reply in waits.map(|waits| waits.join().unwrap()) {
             let error = reply.json()["error"].clone();
             assert_eq!((reply.status, &error["code"]), (503, &json!("fenced")), "{}", reply.text());
-            // It may have learned that it is not live before it has read who is.
+            // The server may have learned that it is not live before it has read the address of the live one.
             let server = &error["server"];
             assert!(server.is_null() || *server == url(&second), "{error}");
         }
@@ -284,7 +285,7 @@ fn cells_outlive_their_server(ends: Signal) {
     match ends {
         SIGSTOP => {
             send(&first, SIGCONT);
-            // It forgets what it had, in the same process.
+            // The server drops its state, in the same process.
             stands_by(&first, &second);
             std::thread::sleep(Duration::from_secs(1));
         }
@@ -313,7 +314,7 @@ fn a_server_that_leaves_hands_over_at_once() {
     send(&live, SIGTERM);
     is_ready(&standby, TAKES_OVER);
     assert_eq!(result(&standby, &id), world.query(LONG));
-    // It waits neither for the statement nor for its client: both are the other one's.
+    // The server waits neither for the statement nor for its client: both now belong to the other server.
     live.wait();
     assert!(begun.elapsed() < PATIENCE);
     assert_eq!(end(&standby, &id)["state"], "FINISHED");
@@ -454,7 +455,7 @@ fn a_session_ends_with_its_server_and_its_accepted_statements_do_not() {
     let (text, told) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     let want: Value = serde_json::from_str(&world.query(LONG)).unwrap();
     assert!(text.contains(&want["tensors"][0]["data"].to_string()), "{text}, {want}");
-    // Its settings are gone: what is asked now would mean something else.
+    // The session's settings are lost, so a later statement could mean something else.
     assert_eq!(out.status.code(), Some(1), "{text}{told}");
     assert!(told.contains("unknown_session"), "{told}");
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use tessera_engine::error::Error;
 use tessera_engine::format::{Format, Options, Writer};
 
-/// What is wrong with an array: changes of its metadata, its chunk, and the error that names it.
+/// A fault of an array: changes of its metadata, its chunk, and the error that names it.
 struct Cause {
     name: &'static str,
     /// Changes of `.zarray`, or `None` if Zarr v2 does not have it.
@@ -252,7 +252,7 @@ fn store(root: &Path, format: u8, consolidated: bool, members: &[Member]) {
     }
 }
 
-/// What a statement gives, as CSV.
+/// The answer of a statement, as CSV.
 fn text(place: &Place, sql: &str) -> Result<String, Error> {
     let mut writer = Writer::new(Format::Csv, Options::default(), Vec::new())?;
     for reply in place.try_run(sql)? {
@@ -265,7 +265,7 @@ fn worlds() -> impl Iterator<Item = (u8, bool)> {
     [2, 3].into_iter().flat_map(|format| [false, true].map(|consolidated| (format, consolidated)))
 }
 
-/// Runs what must fail and what must not, and returns what was otherwise.
+/// Runs statements that must fail and statements that must succeed, and returns the exceptions.
 fn faults(
     place: &Place,
     url: &str,
@@ -376,7 +376,7 @@ fn a_variable_that_cannot_be_read_is_named_and_others_work() {
             let v = member(format, "v", "lat", json!({}), json!({}), cells());
             let lat = member(format, "lat", "lat", json!({}), json!({}), cells());
             store(&root, format, consolidated, &[bad, v, lat]);
-            // What is wrong with a chunk is found when it is read.
+            // Faults of a chunk are found when it is read.
             let late =
                 ["short_chunk", "infinite_time", "far_time", "nanoseconds"].contains(&cause.name);
             let listed = if late { "bad,variable" } else { "bad,unreadable" };
@@ -404,7 +404,7 @@ fn a_variable_that_cannot_be_read_is_named_and_others_work() {
 }
 
 #[test]
-fn entries_of_consolidated_metadata_that_are_none_are_named() {
+fn invalid_entries_of_consolidated_metadata_are_named() {
     let place = Place::open(&[]);
     for format in [2, 3] {
         let root = place.path(&format!("odd{format}.zarr"));

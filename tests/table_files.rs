@@ -265,7 +265,7 @@ fn arrow_files_have_their_columns_in_any_order() {
     is(&place, &format!("SELECT max(y) AS m, count(y) AS c FROM {three} t"), &["10.0 8"]);
 }
 
-/// As `json.dumps` and `DataFrame.to_json(orient='records')` write them.
+/// The form of `json.dumps` and `DataFrame.to_json(orient='records')`.
 #[test]
 fn json_files_may_be_one_array() {
     let place = Place::open(&[]);

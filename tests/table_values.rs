@@ -1,10 +1,10 @@
-//! Values of tables of files: those that the first rows do not show, missing ones, and errors of rows.
+//! Values of tables of files: values that the first rows do not show, missing ones, and errors of rows.
 
 use crate::common::Place;
 use crate::table_files::{fails, is, put};
 use std::fmt::Write as _;
 
-/// As pyarrow writes it: `a` and `b`, both required.
+/// The schema of a file from pyarrow: `a` and `b`, both required.
 const TWO_COLUMNS: &str = "\
     504152311504152015244c15041500120000103c0100000000000000020000000000000015001506150a2c150415\
     10150615061c18080200000000000000180801000000000000001600280802000000000000001808010000000000\
@@ -39,7 +39,7 @@ const ONE_COLUMN: &str = "\
     00006e01000050415231\
     ";
 
-/// As DuckDB writes it: `a` is 1 and `iv` 4 months and 4 days.
+/// A file from DuckDB: `a` is 1 and `iv` 4 months and 4 days.
 const INTERVAL: &str = "\
     5041523115001508150c2c15021500150615060000040c0100000015001518151c2c150215001506150600000c2c\
     0400000004000000000000001502193c3500180d6475636b64625f736368656d6115040015022500180161252200\
@@ -128,7 +128,7 @@ fn errors_of_json_name_the_file_and_the_row() {
     fails(&place, "SELECT * FROM '@/broken.ndjson' t", &["broken.ndjson", "at row 30001: "]);
 }
 
-/// As DuckDB and, with `skip_blank_lines=False`, pandas read them.
+/// DuckDB and, with `skip_blank_lines=False`, pandas read the same.
 #[test]
 fn blank_lines_of_one_column_are_rows_without_a_value() {
     let place = Place::open(&[]);
@@ -163,7 +163,7 @@ fn blank_lines_of_one_column_are_rows_without_a_value() {
         place.run(&format!("SET tessera.chunk_bytes_target = '{target}'"));
         count("'@/large.csv'", "60000 40000 1200000000");
     }
-    // What COPY writes is read back.
+    // Outputs of COPY are read back.
     let copy = format!(
         "COPY (SELECT b FROM '{}' t) TO '{}'",
         place.shown("large.csv"),
@@ -219,7 +219,7 @@ fn intervals_of_parquet_are_refused_by_name() {
     }
 }
 
-/// As DuckDB reads them.
+/// DuckDB reads the same.
 #[test]
 fn directories_of_hive_may_say_null() {
     let place = Place::open(&[]);
@@ -246,7 +246,7 @@ fn directories_of_hive_may_say_null() {
     is(&place, "SELECT count(*) AS n, count(k) AS k FROM read_csv('@/h') t", &["3 2"]);
     is(&place, "SELECT sum(x) AS s FROM read_csv('@/t') t WHERE s IS NULL", &["1"]);
     is(&place, "SELECT x FROM read_csv('@/t') t WHERE s = 'b'", &["2"]);
-    // What is no date is a text.
+    // A text that is no date stays a text.
     put(&place, "d/d=2020-13-01/a.csv", "x\n1\n");
     put(&place, "d/d=__HIVE_DEFAULT_PARTITION__/a.csv", "x\n2\n");
     let all = "SELECT d, x FROM read_csv('@/d') t ORDER BY x";

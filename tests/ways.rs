@@ -64,7 +64,7 @@ fn the_quickstart_answers() {
 }
 
 #[test]
-fn formats_are_what_interfaces_say() {
+fn formats_follow_the_interfaces() {
     let sql = "SELECT arange(6)::float64[1:5] AS x";
     let json: serde_json::Value =
         serde_json::from_slice(&query(sql, &["--format", "json"]).stdout).unwrap();
@@ -89,7 +89,7 @@ fn formats_are_what_interfaces_say() {
 }
 
 #[test]
-fn what_only_does_something_is_no_failure_in_any_format() {
+fn statements_without_results_succeed_in_every_format() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("x.npy");
     let path = file.display().to_string();
@@ -157,7 +157,7 @@ fn hostile_text_gives_one_clear_error() {
 }
 
 #[test]
-fn the_limit_holds_for_what_cannot_fit() {
+fn the_limit_holds_for_work_that_cannot_fit() {
     // A decomposition has the whole matrix and more in one operand.
     let sql = "SELECT max(svd(random_uniform([1000, 1000], seed => 1)).s)";
     let out = query(sql, &["--memory-limit", "16MiB"]);
@@ -165,7 +165,7 @@ fn the_limit_holds_for_what_cannot_fit() {
     let shown = text(&out.stderr);
     assert!(shown.starts_with("error[memory_exceeded]"), "{shown}");
     assert!(shown.contains("svd") && shown.contains("hint:"), "{shown}");
-    // The product has to be kept until its mean is known: 32 MiB do not hold its 128 MB, so it waits on disk.
+    // The product is needed until its mean is known. 32 MiB do not hold its 128 MB, so it waits on disk.
     let sql = "SELECT sum(x - mean(x)), max(x) FROM (SELECT random_uniform([4000, 100], seed => 1) @ random_uniform([100, 4000], seed => 2) AS x)";
     let answer = |flags: &[&str]| {
         let out = query(sql, flags);
@@ -177,7 +177,7 @@ fn the_limit_holds_for_what_cannot_fit() {
     let out = query(sql, &["--memory-limit", "32MiB", "--spill-limit", "8MiB"]);
     let shown = text(&out.stderr);
     assert!(shown.starts_with("error[scratch_full]") && shown.contains("hint:"), "{shown}");
-    // What streams does: 800 MB made on the fly.
+    // A plan that streams: 800 MB computed on the fly.
     let out = query(
         "SELECT count(sqrt(arange(100000000)::float64)) AS n",
         &["--memory-limit", "64MiB", "--format", "csv"],

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What the server has answered.
+/// Counters of the server's responses.
 #[derive(Default)]
 pub(crate) struct Answered {
     pub(crate) requests: AtomicU64,

@@ -6,10 +6,10 @@ use crate::common::{binary, until};
 use crate::s3::S3;
 use std::sync::{Arc, Condvar, Mutex};
 
-/// What a request waits for in the proxy. Nobody who waits is in the way of others.
+/// The lock that a request waits for in the proxy. Other requests pass.
 #[derive(Default)]
 struct Held {
-    /// What is held: what a request's first line begins with, and how many such requests pass before.
+    /// The request to hold: the beginning of its first line, and the number of such requests that pass before.
     wanted: Mutex<Option<(String, u32)>>,
     /// True while one is held.
     is_held: Mutex<bool>,
@@ -73,12 +73,12 @@ fn sum(world: &World, tensor: &str, name: &str) -> i64 {
     total(&world.run(&format!("SELECT sum(v) AS s FROM {tensor}"), name).1)
 }
 
-/// What a statement reads is in its record; without that, its cells go when their name does.
+/// A statement's record names the cells that it reads. Without the record, the cells are removed with their name.
 #[test]
 fn a_late_record_does_not_come_in_place_of_a_later_one() {
     let (world, [lost, late]) = bucket();
     world.run("CREATE TENSOR t AS SELECT rechunk(arange(20000), chunks => [3000]) AS v", "create");
-    // It is accepted, and what it reads is not written down yet.
+    // The statement is accepted, and the cells that it reads are not recorded yet.
     let records = "PUT /bkt/warehouse/statements/";
     lost.hold(records, 1);
     let id = world.submit(&format!("SELECT sum(v) AS s, {LONG} AS l FROM t"), "read");
@@ -99,7 +99,7 @@ fn a_late_record_does_not_come_in_place_of_a_later_one() {
     assert_eq!(world.result(&id), result);
 }
 
-/// What a name stands for is what the last server said.
+/// The last server decides which entry a name has.
 #[test]
 fn a_late_entry_does_not_come_in_place_of_a_later_one() {
     let (world, [late, _]) = bucket();

@@ -7,7 +7,7 @@ use crate::s3::S3;
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// What reaches every place, and may be done again but for `once`.
+/// Statements that together reach every fail-point. All except `once` may run again.
 const STEPS: [(&str, &str); 8] = [
     ("create", "CREATE OR REPLACE TENSOR t AS SELECT rechunk(arange(6000), chunks => [3000]) AS v"),
     (
@@ -76,15 +76,15 @@ impl Case {
         let (spills, forgets) = (self.name.starts_with("spill"), self.forgets());
         STEPS
             .into_iter()
-            // What is forgotten is done again when it is asked for again.
+            // A statement that the server forgot runs again when it is submitted again.
             .filter(|(step, _)| (*step != "spill" || spills) && (*step != "once" || !forgets))
-            // In a bucket an append waits for the lock of one that was killed.
+            // In a bucket an append waits for the lock of an append that was killed.
             .filter(|(step, _)| *step != "grow" || !out.starts_with("s3:"))
             .map(|(step, sql)| (step, sql.replace("{out}", &out)))
             .collect()
     }
 
-    /// True for places that are reached when statements are forgotten, and what they read goes.
+    /// True for fail-points that are reached when statements are forgotten and the cells that they read are removed.
     fn forgets(&self) -> bool {
         ["statements.remove", "data."].iter().any(|begin| self.name.starts_with(begin))
     }
@@ -156,7 +156,7 @@ impl Case {
     fn answers(&self, body: &[u8]) -> bool {
         loop {
             match self.world.try_ask("POST", "/v1/statements", "", body) {
-                // It takes up what it had accepted before.
+                // The server is recovering statements accepted before its restart.
                 Some(reply) if reply.code() == "starting" => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
@@ -167,7 +167,7 @@ impl Case {
 }
 
 #[test]
-fn a_full_device_is_told_and_the_server_goes_on() {
+fn a_full_device_is_reported_and_the_server_continues() {
     for (name, step, code) in [
         ("statements.put", "create", "no_space"),
         ("zarr.object", "create", "no_space"),
@@ -179,7 +179,7 @@ fn a_full_device_is_told_and_the_server_goes_on() {
     ] {
         let world = World::new(own_binary(), None);
         assert!(world.start(&[("TESSERA_FAIL", &format!("{name}=enospc"))]));
-        // It answers 503 until it knows what was accepted before.
+        // The server answers 503 until it knows the statements that were accepted before.
         assert_eq!(world.get("/readyz").status, 200);
         let (_, sql) = STEPS.into_iter().find(|(s, _)| *s == step).unwrap();
         let sql = sql.replace("{out}", &world.output(""));
@@ -188,7 +188,7 @@ fn a_full_device_is_told_and_the_server_goes_on() {
         let error = &reply.json()["error"];
         assert_eq!((reply.status, reply.code().as_str()), (413, code), "{name}: {}", reply.text());
         assert_eq!(error["class"], "limit", "{name}: {error}");
-        // Nothing of it is there, and others have their answer.
+        // The statement leaves nothing, and other statements have their answers.
         let tensors: &[&str] = if step == "spill" { &["w"] } else { &[] };
         assert_eq!(world.tensors(), tensors, "{name}");
         let body = json!({"sql": "SELECT sum(arange(5)) AS s"}).to_string();
@@ -199,7 +199,7 @@ fn a_full_device_is_told_and_the_server_goes_on() {
 }
 
 #[test]
-fn a_fail_point_that_is_none_is_refused_at_the_start() {
+fn an_unknown_fail_point_is_refused_at_the_start() {
     let world = World::new(own_binary(), None);
     for bad in ["catalog.putt=abort", "catalog.put", "catalog.put=abort@0", "catalog.put=die"] {
         assert!(!world.start(&[("TESSERA_FAIL", bad)]), "{bad}");

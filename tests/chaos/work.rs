@@ -1,4 +1,4 @@
-//! Random statements of chaos runs, and what one process answers to them.
+//! Random statements of chaos runs, and the answers of one process to them.
 
 use crate::cluster::STATEMENTS;
 use crate::common::{Random, binary, contents};
@@ -20,12 +20,12 @@ fn read(from: &str) -> String {
     format!("SELECT sum(x, 0)[0:5] AS s FROM {from}")
 }
 
-/// What a statement leaves, besides its answer.
+/// The result of a statement, besides its answer.
 pub(crate) enum Left {
     Nothing,
-    /// A tensor of the catalog, and what it was made of.
+    /// A tensor of the catalog, and the query that made it.
     Tensor(String, &'static str),
-    /// An output of that name, what it was made of, and its format.
+    /// An output of that name, the query that made it, and its format.
     Output(String, &'static str, &'static str),
 }
 
@@ -78,7 +78,7 @@ impl Work {
         Work { sql: format!("{settings}; {sql}"), answer, left }
     }
 
-    /// Fails unless a result is what one process answers.
+    /// Fails unless a result equals the answer of one process.
     pub(crate) fn is_right(&self, result: &str) {
         let rows: Vec<&str> = result.lines().filter(|l| !l.starts_with("{\"ok\":")).collect();
         assert_eq!(rows, self.answer, "{}: {result}", self.sql);
@@ -117,7 +117,7 @@ fn pick(random: &mut Random, all: &[&'static str]) -> &'static str {
     all[(random.next() % all.len() as u64) as usize]
 }
 
-/// What one process answers, each statement once.
+/// The answer of one process; each statement runs once.
 fn answer(sql: &str) -> Vec<String> {
     static KNOWN: OnceLock<Mutex<BTreeMap<String, Vec<String>>>> = OnceLock::new();
     let known = KNOWN.get_or_init(Mutex::default);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// The longest that a statement, or a server on its way, may take before a test calls it lost.
 pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The longest that what is left over stays.
+/// Upper bound on the time until leftovers are removed.
 const LEFT_MAX: Duration = Duration::from_secs(60);
 
 /// A server that runs.
@@ -34,14 +34,14 @@ pub(super) struct World {
     figures: Mutex<Figures>,
 }
 
-/// What happened to the servers of a world.
+/// Events of the servers of a world.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Figures {
     /// Statements that were acknowledged.
     acknowledged: u64,
     /// Servers that were killed under their clients.
     kills: u64,
-    /// Those of them that owed somebody an answer.
+    /// Killed servers that had not answered all requests.
     kills_amid_requests: u64,
     /// Requests to the bucket that failed.
     pub(super) faults: u64,
@@ -61,7 +61,7 @@ pub(super) fn own_binary() -> PathBuf {
     env!("CARGO_BIN_EXE_tessera").into()
 }
 
-/// What a server said.
+/// A response of a server.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -103,7 +103,7 @@ impl World {
         self.directory.path().join(name)
     }
 
-    /// Where an output of that name goes, as SQL has it.
+    /// The path of an output of that name, as a SQL text.
     pub(super) fn output(&self, name: &str) -> String {
         match &self.s3 {
             Some(_) => format!("s3://bkt/output/{name}"),
@@ -142,7 +142,7 @@ impl World {
             child.wait().unwrap();
             return false;
         };
-        // The rest of its messages must not fill the pipe; they help to see what happened.
+        // The rest of its messages must not fill the pipe; on request they are printed.
         let shown = std::env::var_os("TESSERA_CHAOS_SHOW").is_some();
         std::thread::spawn(move || {
             lines.map_while(Result::ok).filter(|_| shown).for_each(|l| eprintln!("{l}"))
@@ -209,7 +209,7 @@ impl World {
         let body = json!({"sql": sql, "wait_ms": 0, "request_id": name}).to_string();
         let reply = self.ask("POST", "/v1/statements", "", body.as_bytes());
         let v = reply.json();
-        // One that is over at once tells its error with its id.
+        // A statement that ends at once returns its error with its id.
         let id = v["id"].as_str().or(v["error"]["statement_id"].as_str());
         self.figures.lock().unwrap().acknowledged += 1;
         id.unwrap_or_else(|| panic!("{sql}: {} {}", reply.status, reply.text())).to_string()
@@ -272,7 +272,7 @@ impl World {
         left_below(&root, self.directory.path())
     }
 
-    /// Forgets all statements and drops all tensors, and starts a last server: then nothing is left but `kept`.
+    /// Forgets all statements, drops all tensors and starts a last server. Then only `kept` is left.
     pub(super) fn is_clean(&self, kept: &[String]) {
         for s in self.get("/v1/statements").json()["statements"].as_array().unwrap() {
             let id = s["id"].as_str().unwrap();
@@ -284,7 +284,7 @@ impl World {
         }
         self.kill();
         let others = || but_for_epochs(self.left());
-        // One server forgets the statements, the next one finds their cells named by nobody.
+        // One server forgets the statements; the next one finds that no entry names their cells.
         let forgotten = || !self.left().iter().any(|f| f.starts_with("warehouse/statements/"));
         for is_done in [&forgotten as &dyn Fn() -> bool, &|| others() == kept] {
             assert!(self.start(&[("TESSERA_RESULT_TTL", "1")]));
@@ -311,7 +311,7 @@ impl World {
         self.s3.as_ref().unwrap().path(key)
     }
 
-    /// What happened until now.
+    /// The events so far.
     pub(super) fn figures(&self) -> Figures {
         let faults = self.s3.as_ref().map_or(0, S3::faults);
         Figures { faults, ..*self.figures.lock().unwrap() }
@@ -363,7 +363,7 @@ pub(crate) fn left_below(root: &Path, directory: &Path) -> Vec<String> {
     left
 }
 
-/// All but what a warehouse without statements and tensors has.
+/// The files without those of a warehouse that has no statements and tensors.
 pub(crate) fn but_for_epochs(left: Vec<String>) -> Vec<String> {
     let (epochs, rest): (Vec<String>, Vec<String>) =
         left.into_iter().partition(|f| f.starts_with("warehouse/epochs/"));
@@ -372,7 +372,7 @@ pub(crate) fn but_for_epochs(left: Vec<String>) -> Vec<String> {
     rest.chain((numbers > 1).then(|| format!("{epochs:?}"))).collect()
 }
 
-/// What a server answers; `None` if it does not within a time, or not to the end.
+/// The response of a server; `None` if the response is not complete in time.
 pub(crate) fn asked_at(
     address: &str,
     most: Duration,
@@ -393,7 +393,7 @@ pub(crate) fn asked_at(
     whole(&bytes)
 }
 
-/// An answer, if all of it is there.
+/// A response, if it is complete.
 fn whole(bytes: &[u8]) -> Option<Reply> {
     let end = bytes.windows(4).position(|w| w == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();

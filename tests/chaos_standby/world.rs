@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 /// The longest that a statement, or a server on its way, may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(180);
-/// The longest that a server may take for an answer; one that is stopped gives none.
+/// Upper bound on the time for a response; a stopped server sends none.
 const ANSWER: Duration = Duration::from_secs(10);
-/// The longest that what is left over stays.
+/// Upper bound on the time until leftovers are removed.
 const LEFT_MAX: Duration = Duration::from_secs(90);
 
 /// A process, which dies with this.
@@ -40,7 +40,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // One that is stopped dies of this too.
+        // SIGKILL also ends a stopped process.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -55,7 +55,7 @@ struct Server {
 pub(super) struct World {
     directory: tempfile::TempDir,
     s3: Option<S3>,
-    /// Where workers join each server.
+    /// The addresses at which workers join each server.
     joins: [String; 2],
     servers: [Mutex<Option<Server>>; 2],
     workers: Mutex<Vec<Process>>,
@@ -77,7 +77,7 @@ impl World {
         self.directory.path().join(name)
     }
 
-    /// Where an output of that name goes, as SQL has it.
+    /// The path of an output of that name, as a SQL text.
     pub(super) fn output(&self, name: &str) -> String {
         match &self.s3 {
             Some(_) => format!("s3://bkt/output/{name}"),
@@ -190,12 +190,12 @@ impl World {
         self.servers[at].lock().unwrap().as_mut().is_none_or(|s| s.process.has_ended())
     }
 
-    /// What one of the servers answers, if it does.
+    /// The response of one of the servers, if it responds.
     pub(super) fn ask_at(&self, at: usize, method: &str, path: &str, body: &[u8]) -> Option<Reply> {
         asked_at(&self.address(at)?, ANSWER, method, path, "", body)
     }
 
-    /// What the server that is live answers; both are asked until one does not refuse.
+    /// The response of the live server; both servers are asked until one does not refuse.
     pub(super) fn ask(&self, method: &str, path: &str, body: &[u8]) -> Reply {
         let begun = Instant::now();
         let mut last = String::new();
@@ -266,7 +266,7 @@ impl World {
         }
     }
 
-    /// Fails unless a server whose turn is over refuses changes, and names the one that is live.
+    /// Fails unless a server that is no longer live refuses changes, and names the live one.
     pub(super) fn refuses(&self, former: usize, live: usize) {
         let body = json!({"sql": "CREATE TENSOR late AS SELECT 7 AS x", "request_id": "late"});
         let url = format!("http://{}", self.address(live).unwrap());
@@ -342,7 +342,7 @@ impl World {
         }
         self.kill_workers(None);
         [0, 1].into_iter().for_each(|at| self.kill(at));
-        // One server forgets the statements, the next one finds their cells named by nobody.
+        // One server forgets the statements; the next one finds that no entry names their cells.
         let is_forgotten =
             |w: &World| !w.left().iter().any(|f| f.starts_with("warehouse/statements/"));
         let is_output = |f: &String| f.starts_with("output/");

@@ -54,7 +54,7 @@ impl Azure {
         self.containers.lock().unwrap()
     }
 
-    /// Puts a blob as somebody else.
+    /// Puts a blob as another client.
     pub(crate) fn put(&self, key: &str, bytes: &[u8]) {
         let bytes = Bytes::copy_from_slice(bytes);
         self.containers().get_mut("bkt").unwrap().put(key, bytes, Vec::new(), tag);

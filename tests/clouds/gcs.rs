@@ -52,7 +52,7 @@ impl Gcs {
         self.buckets.lock().unwrap()
     }
 
-    /// Puts an object as somebody else.
+    /// Puts an object as another client.
     pub(crate) fn put(&self, key: &str, bytes: &[u8]) {
         let bytes = Bytes::copy_from_slice(bytes);
         self.buckets().get_mut("bkt").unwrap().put(key, bytes, Vec::new(), tag);
@@ -218,7 +218,7 @@ fn list(bucket: &Bucket, asked: &Asked) -> Response<Body> {
     xml(out + "</ListBucketResult>")
 }
 
-/// True for the token, and for one that the account has signed itself.
+/// True for the token, and for a token that the account has signed itself.
 fn is_known(authorization: &str) -> bool {
     let Some(bearer) = authorization.strip_prefix("Bearer ") else { return false };
     bearer == TOKEN || is_signed(bearer).unwrap_or(false)

@@ -1,7 +1,7 @@
 //! Servers of other object stores than S3 for tests: Google's, Azure's, and a web server; each on a loopback address.
 //!
-//! They know the requests that a client of ours makes, and check them as the services do: signatures, names of headers,
-//! conditions, ranges. What they do not know is an error.
+//! They implement the requests that our clients make, and check them as the services do: signatures, names of headers,
+//! conditions, ranges. Any other request is an error.
 //!
 //! `service_account.json` is a key that was made for these tests; no account has it.
 
@@ -25,23 +25,23 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// What happens to a request.
+/// Faults of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
     /// 500 instead of doing it.
     Broken,
     /// 503 instead of doing it.
     Busy,
-    /// It is done, and half of the answer comes.
+    /// The server executes the request, and half of the response arrives.
     Truncated,
-    /// It is done, and 503 is the answer.
+    /// The server executes the request, and responds with 503.
     Lost,
     /// Nothing, for long.
     Silent,
 }
 
 impl Trouble {
-    /// Those after which a request is made again.
+    /// The faults after which a request is repeated.
     pub(crate) const PASSING: [Trouble; 3] = [Trouble::Broken, Trouble::Truncated, Trouble::Lost];
 }
 
@@ -67,7 +67,7 @@ impl Asked {
     }
 }
 
-/// What happens to the request of that number and first line.
+/// Selects the fault of a request by its number and first line.
 type Plan = Box<dyn Fn(u64, &str) -> Option<Trouble> + Send + Sync>;
 type Answer = Box<dyn Fn(&Asked) -> Response<Body> + Send + Sync>;
 
@@ -114,7 +114,7 @@ impl Server {
         Server { address, state, _runtime: runtime }
     }
 
-    /// Requests meet what `plan` says from now on.
+    /// From now on requests meet the faults of `plan`.
     pub(crate) fn plan(&self, plan: impl Fn(u64, &str) -> Option<Trouble> + Send + Sync + 'static) {
         *self.state.plan.lock().unwrap() = Box::new(plan);
     }

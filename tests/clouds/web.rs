@@ -16,15 +16,15 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 /// How a server behaves.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Manners {
-    /// It sends whole files only.
+    /// The server sends whole files only.
     pub(crate) no_ranges: bool,
-    /// It sends neither etags nor times.
+    /// The server sends neither etags nor times.
     pub(crate) no_versions: bool,
-    /// It does not say how long files are.
+    /// The server does not send the length of files.
     pub(crate) no_lengths: bool,
 }
 
-/// A server; nobody writes to it.
+/// A read-only server.
 pub(crate) struct Web {
     pub(crate) server: Server,
     files: Arc<Mutex<BTreeMap<String, Object>>>,
@@ -37,7 +37,7 @@ impl Web {
         Web::serve(manners, None, None)
     }
 
-    /// One with HTTPS, and a certificate of an authority that nobody else knows.
+    /// Starts a server with HTTPS, and a certificate of an unknown authority.
     pub(crate) fn start_tls(manners: Manners) -> Web {
         use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
         let mut authority = CertificateParams::default();

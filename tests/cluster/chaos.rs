@@ -9,17 +9,17 @@ use crate::cluster_rows;
 use crate::common::{Random, number};
 use std::time::{Duration, Instant};
 
-/// What is done to a worker.
+/// A fault of a worker.
 #[derive(Debug, Clone, Copy)]
 enum Fault {
     Kill,
-    /// Stopped for so many milliseconds, then it goes on.
+    /// The worker is stopped for this number of milliseconds, then continues.
     Stop(u64),
     /// Asked to leave.
     Leave,
-    /// Its wires are cut for so many milliseconds.
+    /// Its connections are cut for this number of milliseconds.
     Cut(u64),
-    /// Nothing comes through its wires for so many milliseconds.
+    /// No bytes pass its connections for this number of milliseconds.
     Hold(u64),
     /// The server dies and comes back.
     Server,

@@ -69,7 +69,7 @@ fn a_statement_that_every_worker_dies_of_is_ended() {
     cluster.is_quiet("what two poisonous statements left");
 }
 
-/// More than three workers of 16 MiB hold, and what it comes to.
+/// A query that needs more memory than three workers of 16 MiB have.
 const LARGE: &str = "SELECT sum(abs(x + transpose(x))) AS s FROM (SELECT cumsum(random_uniform([3000, 3000], \
     seed => 5, chunks => [500, 500]), 1) AS x) t";
 

@@ -1,8 +1,8 @@
-//! Which operands ran for a statement, and how many may have.
+//! The operands that ran for a statement, and upper bounds on them.
 
 use serde_json::Value;
 
-/// Which operands ran for a statement, on all workers.
+/// The operands that ran for a statement, on all workers.
 #[derive(Debug, Clone)]
 pub(super) struct Ran {
     /// Operands by stage.
@@ -12,7 +12,7 @@ pub(super) struct Ran {
     pub(super) workers: u64,
     /// Workers that were lost.
     pub(super) lost: u64,
-    /// Operands that were told again as their chunks were lost.
+    /// Operands that were assigned again because their chunks were lost.
     pub(super) again: u64,
     /// Operands whose chunks workers that left handed over.
     pub(super) handed_over: u64,
@@ -40,11 +40,11 @@ impl Ran {
         self.stages.iter().sum()
     }
 
-    /// What may have run after losses, by what ran without any: an operand that a lost worker had, and no other, is
-    /// told again. So are at most as many as one worker had, for each loss; and as many run beyond those of the plan,
-    /// and once more where a worker that comes back makes for itself what is made of nothing. The inputs of a lost
-    /// operand may have been freed when it had run: they are made of theirs again. So a stage before one of which
-    /// operands ran again may run once more for each loss.
+    /// Checks the operands that ran after losses against `calm`, a run without losses. Each loss assigns again at most
+    /// the operands that one worker had. At most this number of operands run beyond those of the plan. A worker that
+    /// comes back may run operands without inputs once more for itself. The inputs of a lost operand may have been
+    /// freed when it had run, and are then recomputed from theirs. So a stage may run once more for each loss if
+    /// operands of a later stage ran again.
     pub(super) fn is_bounded(&self, calm: &Ran, losses: u64, comes_back: bool) {
         assert!(calm.operands() > 0 && self.stages.len() == calm.stages.len(), "{self:?} {calm:?}");
         assert!(self.again <= losses * calm.most, "{self:?}; without a loss {calm:?}");
@@ -75,7 +75,7 @@ fn a_plan_that_runs_twice_is_out_of_bounds() {
         Ran { stages, most, workers: 3, lost: 1, again, handed_over: 0, copies: 0 }
     };
     let calm = ran(&[24, 24, 1], 0);
-    // Eight blocks were lost, and are made again.
+    // Eight blocks were lost, and are recomputed.
     ran(&[32, 24, 1], 8).is_bounded(&calm, 1, false);
     // Its result was lost, after its inputs and theirs were freed.
     let all_of_one = Ran { most: 18, ..ran(&[16, 1, 1, 1, 1], 0) };

@@ -1,11 +1,11 @@
-//! Who may join: the secret, and certificates.
+//! Admission of workers: the secret, and certificates.
 
 use super::{Cluster, STATEMENTS, environment_of};
 use std::process::Stdio;
 use std::time::Duration;
 
 #[test]
-fn who_has_no_secret_is_nobody() {
+fn a_party_without_the_secret_is_refused() {
     let mut cluster = Cluster::start(0);
     let other = cluster.path("other.secret");
     std::fs::write(&other, "another secret of many bytes").unwrap();
@@ -49,12 +49,13 @@ fn certified(directory: &std::path::Path, name: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn who_has_no_certificate_of_the_authority_is_nobody() {
+fn a_party_without_a_certificate_of_the_authority_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::start_in(certified(directory.path(), "ours"), 2);
     let want = cluster.alone(STATEMENTS[1]);
     assert_eq!(cluster.query(STATEMENTS[1]).body, want);
-    // Neither one with another authority's certificate nor one without any comes in; both are told, or ask again.
+    // Neither a worker with another authority's certificate nor a worker without a certificate may join. Both get the
+    // reason, or ask again.
     for environment in [certified(directory.path(), "theirs"), Vec::new()] {
         let ours = std::mem::replace(&mut cluster.environment, environment);
         cluster.start_worker(&[]);

@@ -78,7 +78,7 @@ fn wires_that_are_cut_cost_time_only() {
             cut.iter().for_each(|w| w.set(state));
             let got = asked.join().unwrap();
             assert_eq!((got.status, &got.body), (200, &want[sql].0), "{}", STATEMENTS[sql]);
-            // Whoever is not reached is nobody's, though it may be heard.
+            // An unreachable worker is lost, even if its heartbeats arrive.
             until("the worker is lost", PATIENCE, || cluster.alive().len() == 1);
             let got = cluster.query(STATEMENTS[0]);
             assert_eq!((got.status, &got.body), (200, &want[0].0));

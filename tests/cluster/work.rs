@@ -1,4 +1,4 @@
-//! How workers share the work of a statement: copies, workers that come, leave or are lost, and what is fetched.
+//! The work of a statement on several workers: copies, workers that join, leave or are lost, and fetched chunks.
 
 use super::{Cluster, PATIENCE, failing_in, lost_after, never_fails, patient, query_at, signal};
 use crate::common::{Hold, until};
@@ -10,13 +10,14 @@ const FUSED: &str = "SELECT sum(sin(x)) AS s FROM (SELECT random_uniform([120000
     chunks => [100000]) AS x) t";
 
 #[test]
-fn how_far_workers_are_is_told_while_they_run() {
+fn workers_report_progress_while_they_run() {
     if never_fails() {
         return;
     }
     let mut cluster = Cluster::start_in(patient(), 0);
     let (hold, join) = (Hold::new(&cluster.path("")), cluster.join.clone());
-    // Each has half of the 120 operands. One stands still in the middle, and the other one too if it runs them instead.
+    // Each worker has half of the 120 operands. One worker stops in the middle. So does the other one if it runs the
+    // operands of the first instead.
     for n in [40, 100] {
         let fail = format!("{}@{n}", hold.at("operand.fused"));
         cluster.start_worker_at(&join, &[], &fail);
@@ -60,7 +61,7 @@ fn what_takes_long_is_run_by_others_too() {
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| cluster.query(sql));
             until("it runs elsewhere", PATIENCE, || asked.is_finished() || copied() > before);
-            // What puts all together may have its place there.
+            // The operand that combines all others may be placed on the worker that is held.
             hold.let_go();
             asked.join().unwrap()
         })
@@ -75,7 +76,7 @@ fn what_takes_long_is_run_by_others_too() {
 }
 
 #[test]
-fn who_comes_in_the_middle_gets_work() {
+fn a_worker_that_joins_in_the_middle_gets_work() {
     if never_fails() {
         return;
     }
@@ -104,8 +105,9 @@ fn who_comes_in_the_middle_gets_work() {
 
 #[test]
 fn what_a_lost_worker_had_is_made_again_and_nothing_else() {
-    // Lines are sorted twice, and what is sorted second is made of all that was sorted first. A worker has eight of the
-    // first 24 blocks; it dies at the fourth of those that come after them, when the others still need what it had.
+    // Lines are sorted twice, and each line of the second sort needs all lines of the first. A worker has eight of the
+    // first 24 blocks. It dies at the fourth block of the second sort, when the others still need its blocks of the
+    // first.
     let sql = "SELECT sum(sort(rechunk(transpose(sort(x, axis => 1)), chunks => [20, 480]), axis => 1)[:, 0]) AS s FROM (SELECT random_normal([480, 480], seed => 1, chunks => [20, 480]) AS x) t";
     let (_, want, calm) = Cluster::start_in(patient(), 3).watched(sql).unwrap();
     assert_eq!((calm.workers, calm.lost, calm.again), (3, 0, 0), "{calm:?}");
@@ -125,9 +127,9 @@ fn what_a_lost_worker_had_is_made_again_and_nothing_else() {
 }
 
 #[test]
-fn who_leaves_in_the_middle_hands_over_and_nothing_is_made_again() {
-    // As above: what is sorted second is made of all that was sorted first. Each sort takes a tenth of a second more, so
-    // that the worker leaves while the others sort what they fetch from it.
+fn a_worker_that_leaves_in_the_middle_hands_over_and_nothing_is_recomputed() {
+    // As above, each line of the second sort needs all lines of the first. Each sort takes a tenth of a second longer,
+    // so that the worker leaves while the others sort the chunks that they fetch from it.
     let sql = "SELECT sum(sort(rechunk(transpose(sort(x, axis => 1)), chunks => [20, 480]), axis => 1)[:, 0]) AS s FROM (SELECT random_normal([480, 480], seed => 1, chunks => [20, 480]) AS x) t";
     let fails = failing_in(patient(), "128MiB", 0, 3, "operand.sort=sleep");
     let Some(mut cluster) = fails else { return };
@@ -151,7 +153,7 @@ fn who_leaves_in_the_middle_hands_over_and_nothing_is_made_again() {
     assert_eq!((&*state, &answer), ("FINISHED", &want));
     assert_eq!((ran.lost, ran.again), (0, 0), "{ran:?}");
     assert!(ran.handed_over > 0, "{ran:?}; {:?}", cluster.events());
-    // It did not wait for its 30 s.
+    // The worker left without waiting for its 30 s.
     let left = Instant::now();
     assert!(cluster.workers.remove(0).child.wait().unwrap().success());
     assert!(left.elapsed() < Duration::from_secs(15), "{:?}", left.elapsed());

@@ -16,7 +16,7 @@ use std::time::Duration;
 /// How long processes may take to meet.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A process, and what it wrote to stderr so far.
+/// A process, and its lines on stderr so far.
 struct Logged {
     party: Party,
     log: Arc<Mutex<String>>,
@@ -129,13 +129,13 @@ impl Fleet {
         until("the server answers", PATIENCE, || self.ask("/readyz", "").is_some());
     }
 
-    /// Starts a worker, and gives each name that is called a place on this machine.
+    /// Starts a worker. Each name that it is called by resolves to an address on this machine.
     fn start_worker(&mut self, number: usize, args: &[String], more: &[(String, String)]) {
         let worker = Logged::start(&format!("worker-{number}"), self.command(args, more));
         self.workers.push(worker);
     }
 
-    /// What the server answers; `None` without a connection.
+    /// The response of the server; `None` without a connection.
     fn ask(&self, path: &str, body: &str) -> Option<String> {
         let mut stream = TcpStream::connect(("127.0.0.1", self.ports["8080"])).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -283,7 +283,7 @@ fn server_and_workers_meet_under_the_shipped_names() {
 }
 
 #[test]
-fn a_worker_whose_certificate_has_other_names_is_told_on_both_sides() {
+fn a_worker_whose_certificate_has_other_names_is_reported_on_both_sides() {
     if never_fails() {
         return;
     }
@@ -357,7 +357,7 @@ fn the_commands_of_compose_make_a_cluster() {
         let environment = environment.as_object().unwrap().iter();
         let mine = environment.filter(|(name, _)| *name != "TESSERA_TOKEN");
         let mine = mine.map(|(name, v)| (name.clone(), fleet.here(defaulted(v.as_str().unwrap()))));
-        // The workers find the server where it listens for them unless it is told otherwise, which one test may not.
+        // The workers reach the server at its default port. One test must not use that port, so it sets another one.
         let join = ("TESSERA_CLUSTER_LISTEN".to_owned(), fleet.here("127.0.0.1:50050"));
         let mine: Vec<(String, String)> = mine.chain([join]).collect();
         match service {

@@ -1,4 +1,4 @@
-//! Files of each format that is read, before somebody damages them.
+//! Valid files of each format, which are then damaged.
 
 use super::mutate::Mutant;
 use super::trial::{Request, Trial};
@@ -14,7 +14,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What is damaged: the files of one table or store, by their path below it (empty for a file alone).
+/// The input of a damage: the files of one table or store, by their path below it (empty for a single file).
 #[derive(Debug)]
 struct Original {
     name: String,
@@ -27,7 +27,7 @@ pub(super) struct Format {
     pub(super) name: &'static str,
     /// How its files end.
     ending: &'static str,
-    /// What stands in `FROM`, with `$` for the path.
+    /// The text of `FROM`, with `$` for the path.
     from: &'static str,
     originals: Vec<Original>,
 }
@@ -43,7 +43,8 @@ impl Format {
         Format { name, ending, from, originals }
     }
 
-    /// Writes a damaged one into a directory and says what is asked of it. It is gone with the answer's second part.
+    /// Writes a damaged copy into a directory, and returns the requests for it. The copy is removed when the second
+    /// value is dropped.
     pub(super) fn damaged(&self, seed: u64, at: u64, below: &Path) -> (Vec<Request>, Written) {
         let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d).wrapping_add(at));
         random.next();

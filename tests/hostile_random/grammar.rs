@@ -1,4 +1,4 @@
-//! Statements that nobody would write: both surfaces of the dialect, with numbers, shapes and texts of any size.
+//! Statements that no person would write: both surfaces of the dialect, with numbers, shapes and texts of any size.
 
 use super::trial::Request;
 use crate::common::Random;
@@ -37,7 +37,7 @@ impl Function {
     }
 }
 
-/// What statements are made of, from outside.
+/// The words of statements that come from outside.
 #[derive(Debug)]
 pub(super) struct Words {
     pub(super) functions: Vec<Function>,
@@ -47,8 +47,8 @@ pub(super) struct Words {
     pub(super) out: String,
     /// How long lists and chains may be, in items.
     pub(super) long: u64,
-    /// Whether groups and sorts may hold tens of millions of rows: as long as they are not stopped in time, and their
-    /// memory is not all counted, that is for a run that looks for it.
+    /// True if groups and sorts may hold tens of millions of rows. They are not stopped in time, and their memory is
+    /// not all counted, so only a run that looks for this sets it.
     pub(super) heavy: bool,
 }
 
@@ -122,7 +122,7 @@ const TEXTS: [&str; 18] = [
     "'{\"a\": [1, 2'",
 ];
 
-/// Names of what earlier statements may have made.
+/// Names that earlier statements may have defined.
 const NAMES: [&str; 8] = ["t0", "t1", "t2", "v0", "v1", "e0", "e1", "nobody"];
 
 /// Makes the statement of a number.
@@ -294,7 +294,7 @@ impl<'a> Grammar<'a> {
             6 => ("durability", "'all'".into()),
             _ => ("spread", "'all'".into()),
         };
-        // A time-out of its own would be nobody's fault.
+        // A random time-out would cause time-outs that are no faults.
         match name {
             "query_timeout" => "SET tessera.query_timeout = 1".into(),
             _ => format!("SET tessera.{name} = {value}"),

@@ -1,8 +1,8 @@
-//! Damages of bytes: by accident, and by somebody who knows where formats keep their numbers.
+//! Damages of bytes: by accident, and by an attacker who knows where formats store their numbers.
 
 use crate::common::Random;
 
-/// Numbers that sizes, counts and places are when somebody means harm.
+/// Values of sizes, counts and places that an attacker would choose.
 const NUMBERS: [i64; 14] = [
     -1,
     0,
@@ -63,7 +63,7 @@ impl<'a> Mutant<'a> {
         bytes
     }
 
-    /// Somewhere; more often where formats say what follows.
+    /// A random place; more often near the beginning or the end, where formats keep their structure.
     fn place(&mut self, length: usize) -> usize {
         match self.draw(4) {
             0 => self.draw(length.min(128)),
@@ -126,12 +126,12 @@ impl<'a> Mutant<'a> {
                 let end = (at + self.draw(number.len() + 1)).min(length);
                 bytes.splice(at..end, number.iter().copied());
             }
-            // Those that are written with digits.
+            // Numbers that are written with digits.
             _ => self.digits(bytes),
         }
     }
 
-    /// Another number in the place of one of those that stand there in digits.
+    /// Replaces one of the numbers that are written in digits.
     fn digits(&mut self, bytes: &mut Vec<u8>) {
         let is_start = |i: &usize| {
             bytes[*i].is_ascii_digit() && (*i == 0 || !bytes[*i - 1].is_ascii_alphanumeric())

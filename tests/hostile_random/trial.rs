@@ -1,4 +1,4 @@
-//! A server with little memory, what it is asked, and somebody who asks `SELECT 1` all the while.
+//! A server with little memory, the requests to it, and a client that asks `SELECT 1` all the time.
 
 use crate::common::{SERVE, number};
 use crate::http::Server;
@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const MIB: u64 = 1 << 20;
-/// What the process may have at most.
+/// Upper bound on the memory of the process.
 pub(super) const MOST: u64 = 400 * MIB;
 /// Seconds that a statement may take.
 const TIMEOUT_S: u64 = 2;
@@ -53,7 +53,7 @@ impl Request {
     }
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone)]
 pub(super) struct End {
     /// 0 if the server hung up.
@@ -63,18 +63,18 @@ pub(super) struct End {
     pub(super) message: String,
     /// Until the first byte of the answer.
     pub(super) took: Duration,
-    /// The longest that a `SELECT 1` took meanwhile.
+    /// The longest time of a `SELECT 1` during the request.
     pub(super) others: Duration,
     /// The status of a `SELECT 1` that had no answer.
     pub(super) refused: Option<u16>,
-    /// The most bytes that were resident meanwhile.
+    /// The most bytes that were resident during the request.
     pub(super) most: u64,
-    /// Whether the process is there no more.
+    /// True if the process has ended.
     pub(super) died: bool,
 }
 
 impl End {
-    /// What must not be, in a few words; empty if all is well.
+    /// The faults of the outcome, in a few words; empty without faults.
     pub(super) fn faults(&self, patience: Duration) -> Vec<String> {
         let mut faults = Vec::new();
         if self.died {
@@ -153,16 +153,16 @@ impl Drop for Group {
     }
 }
 
-/// The server, in a control group if there can be one, and who asks beside.
+/// The server, in a control group if one can be made, and the client that asks besides.
 pub(super) struct Trial {
     server: Option<Server>,
     group: Option<Group>,
     probe: Option<Probe>,
-    /// What a server is told first.
+    /// The first statements of each server.
     prologue: Vec<String>,
-    /// Where statements may write.
+    /// The directory that statements may write to.
     pub(super) scratch: tempfile::TempDir,
-    /// What a statement and a `SELECT 1` may be late.
+    /// Upper bound on the delay of a statement and of a `SELECT 1`.
     pub(super) patience: Duration,
 }
 
@@ -181,7 +181,7 @@ impl Trial {
         trial
     }
 
-    /// What the memory of the process is bounded by.
+    /// The bound on the memory of the process, in words.
     pub(super) fn bound(&self) -> String {
         match &self.group {
             Some(group) => format!("{} of {} MiB", group.0.display(), MOST / MIB),
@@ -228,13 +228,13 @@ impl Trial {
         self.server = Some(server);
     }
 
-    /// Starts anew, with a server that is told this first.
+    /// Starts a new server, with these first statements.
     pub(super) fn begin(&mut self, prologue: Vec<String>) {
         self.prologue = prologue;
         self.start();
     }
 
-    /// Asks, and tells what became of it. A server that died is started anew.
+    /// Sends a request, and returns its outcome. A server that died is started again.
     pub(super) fn ask(&mut self, request: &Request) -> End {
         let server = self.server.as_ref().unwrap();
         server.forget_most();
@@ -262,7 +262,7 @@ impl Trial {
                 (end.code, end.message) = (text("code"), text("message"));
             }
         }
-        // What one statement left is not the next one's fault.
+        // Bytes that one statement left are not the next one's fault.
         if died || end.status == 0 || end.most > MOST {
             self.start();
         }
@@ -275,7 +275,7 @@ impl Trial {
         ask(address, "GET", path, b"", READ).map_or(0, |a| a.status)
     }
 
-    /// An answer as a whole, of what is asked before all else.
+    /// The complete answer of a request that is sent before all others.
     pub(super) fn whole(&self, sql: &str, format: &str) -> Vec<u8> {
         let address = self.server.as_ref().unwrap().address();
         let path = format!("/v1/query?format={format}");
@@ -298,7 +298,7 @@ struct Answered {
     body: Vec<u8>,
 }
 
-/// The status, and at most so many bytes of the body; `None` if there was no answer.
+/// The status, and at most `most` bytes of the body; `None` without a response.
 fn ask(address: &str, method: &str, path: &str, body: &[u8], most: u64) -> Option<Answered> {
     let mut stream = TcpStream::connect(address).ok()?;
     let silence = number("TESSERA_HOSTILE_SILENCE_S").unwrap_or(SILENCE_S);
@@ -366,13 +366,13 @@ impl Probe {
         Probe { is_over, state, thread: Some(thread) }
     }
 
-    /// Begins to look anew.
+    /// Begins a new observation.
     fn take(&self) {
         let mut state = self.state.lock().unwrap();
         (state.worst, state.wrong) = (Duration::ZERO, None);
     }
 
-    /// The longest since then, of what is over and of what still waits, and an answer that was wrong.
+    /// The longest time since `take`, of requests that ended or still wait, and the status of a wrong answer.
     fn worst(&self) -> (Duration, Option<u16>) {
         let state = self.state.lock().unwrap();
         let waits = state.since.map_or(Duration::ZERO, |s| s.elapsed());

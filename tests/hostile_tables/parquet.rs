@@ -65,7 +65,7 @@ struct Column {
     kind: usize,
     codec: usize,
     dictionary: Vec<u8>,
-    /// The page as it is stored, and what it unpacks to.
+    /// The page as it is stored, and unpacked.
     page: Vec<u8>,
     unpacked: usize,
     values: usize,
@@ -110,7 +110,7 @@ fn file(column: Column) -> Vec<u8> {
         .i64(3, values);
     let mut named = Thrift::default().i32(1, kind).i32(3, 0).text(4, "v");
     if kind == BYTE_ARRAY {
-        // It is a text.
+        // The column is a text.
         named = named.i32(6, 0);
     }
     let schema = vec![Thrift::default().text(4, "m").i32(5, 1), named];

@@ -18,7 +18,7 @@ fn long_statements_are_watched_and_cancelled() {
     let full = submit();
     assert_eq!((full.status, &full.json()["error"]["code"]), (429, &json!("busy")));
     assert!(full.head.contains("retry-after: 1"), "{}", full.head);
-    // Who is planned first has a place first; the one that waits is the last from here on.
+    // The statement that is planned first starts first. From here on the one that waits is the last.
     let state = |id: &String| s.get(&format!("/v1/statements/{id}")).json()["state"].clone();
     until("two run and one waits", || {
         ids.sort_by_key(|id| state(id) == "QUEUED");
@@ -37,7 +37,7 @@ fn long_statements_are_watched_and_cancelled() {
     assert_eq!(s.get(&path(2)).json()["state"], "QUEUED");
     let r = s.get(&format!("{}/result", path(0)));
     assert_eq!((r.status, &r.json()["error"]["code"]), (409, &json!("not_finished")));
-    // One by DELETE, one by SQL, one that waits; the place that is free is used for the SQL.
+    // One statement is stopped by DELETE, one by SQL, and one while it waits. The free slot is used for the SQL.
     s.ask("DELETE", &path(0), "", b"");
     s.ask("DELETE", &path(2), "", b"");
     let shown = s.ask("POST", "/v1/query?format=csv", "", b"SHOW QUERIES").text();
@@ -63,7 +63,7 @@ fn long_statements_are_watched_and_cancelled() {
 }
 
 #[test]
-fn sessions_keep_what_is_theirs_and_expire() {
+fn sessions_keep_their_state_and_expire() {
     let s = Server::start(&[], &[("TESSERA_SESSION_TIMEOUT", "5"), ("TESSERA_RESULT_TTL", "2")]);
     let session =
         || s.ask("POST", "/v1/sessions", "", b"").json()["id"].as_str().unwrap().to_string();
@@ -108,7 +108,7 @@ fn a_slow_reader_slows_nobody() {
             s.ask("POST", "/v1/query?format=csv", "", b"SELECT sum(arange(1000000)::float64) AS s");
         assert_eq!((r.status, r.text().as_str()), (200, "s\n499999500000.0\n"));
     }
-    // The result is still on its way, and what is held for it is bounded.
+    // The response is still being sent, and the bytes held for it are bounded.
     assert!(took < 2_000_000 && s.metric("tessera_streams") == 1.0);
     assert!(
         s.metric("tessera_quota_used_bytes") <= 16e6,
@@ -123,7 +123,7 @@ fn a_slow_reader_slows_nobody() {
             && s.metric("tessera_quota_used_bytes") == 0.0
             && s.metric("tessera_streams") == 0.0
     });
-    // Who reads all of it gets all of it.
+    // A client that reads all of a result gets all of it.
     let all = s.ask("POST", "/v1/query?format=npy", "", b"SELECT arange(20000000)::float64 AS x");
     assert_eq!(all.body.len(), 128 + 160_000_000);
     let last = &all.body[all.body.len() - 8..];

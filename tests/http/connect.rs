@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 #[test]
-fn another_tessera_shows_what_this_one_would() {
+fn a_remote_server_answers_like_a_local_session() {
     let s = Server::start(&[], &[]);
     let embedded = |arguments: &[&str]| {
         let warehouse = tempfile::tempdir().unwrap();
@@ -93,8 +93,8 @@ fn ctrl_c_cancels_at_the_server() {
     assert_eq!(out.status.code(), Some(130), "{}", String::from_utf8_lossy(&out.stderr));
     until("it ended there", || s.metric("tessera_statements_running") == 0.0);
     assert_eq!(s.metric("tessera_statements_total{state=\"CANCELLED\"}"), 1.0);
-    // A terminal that goes, or a process that is ended, leaves nothing running there either; nor does a shell.
-    // Where these tests run under `nohup`, children ignore the first.
+    // If the terminal closes or the process is ended, nothing keeps running on the server, nor for a shell. Under
+    // `nohup`, children of these tests ignore the first signal.
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|l| l.strip_prefix("SigIgn:")).unwrap();
     let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap() & 1 == 1;

@@ -1,4 +1,4 @@
-//! Which results come in the answer to their statement.
+//! Results that are returned in the response to their statement.
 
 use super::Server;
 use serde_json::json;

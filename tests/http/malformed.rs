@@ -170,6 +170,7 @@ fn a_thousand_malformed_requests_do_no_harm() {
             .iter()
             .all(|m| s.metric(m) == 0.0)
     });
-    // Valid `POST /v1/sessions` are among them; they expire by themselves. Memory is what it was, within a little.
+    // The requests include valid `POST /v1/sessions`; the sessions expire by themselves. Memory returns to nearly its
+    // old size.
     assert!(s.resident() < warm + (64 << 20), "{warm} then {}", s.resident());
 }

@@ -1,4 +1,4 @@
-//! Uploads: kept whole or not at all, and refused in the words of the client.
+//! Uploads: stored whole or not at all, and refused in the client's terms.
 
 use super::{Server, read, until};
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ fn uploads_that_would_change_are_refused_in_the_words_of_the_client() {
     assert_eq!(status, 400);
     assert!(e["message"].to_string().contains("57 ns"), "{e}");
     assert_eq!(put("an", &npy([i64::MIN, 57_000])).0, 201);
-    // Nothing of what the server made of the request is told.
+    // The response reveals nothing of the server's own form of the request.
     let whole = npy([0, 0]);
     for (path, body, reason) in [
         ("x?dims=k,k", labels(vec![1, 2]), "`dims=k,k` names `k` twice"),
@@ -75,7 +75,7 @@ fn uploads_that_would_change_are_refused_in_the_words_of_the_client() {
     let r = s.ask("PUT", "/v1/tensors/x", "Content-Encoding: gzip\r\n", &whole);
     assert_eq!((r.status, &r.json()["error"]["code"]), (415, &json!("unsupported_encoding")));
     assert_eq!(s.get("/v1/tensors/x").status, 404);
-    // NumPy ignores what follows the cells, and so does an upload.
+    // NumPy ignores bytes behind the cells, and so does an upload.
     let trailing = std::fs::read("tests/data/bad/npy_trailing.npy").unwrap();
     assert_eq!(put("x", &trailing).0, 201);
 }
@@ -106,7 +106,7 @@ fn uploads_are_kept_whole_or_not_at_all() {
     assert_eq!(r.status, 201, "{}", r.text());
     let sum = || s.ask("POST", "/v1/query?format=csv", "", b"SELECT sum(up) AS s FROM up").text();
     assert_eq!(sum(), "s\n3.5\n");
-    // Truncated, malformed, broken off: what was there stays.
+    // Truncated, malformed or aborted uploads leave the old one in place.
     for bad in [&small(&[1.0], 2)[..], b"hello world", b"\x93NUMPY", &npy[..100], b""] {
         let r = put(bad);
         assert_eq!(r.status, 400, "{}", r.text());

@@ -4,7 +4,7 @@ use rng::Rng;
 
 mod rng;
 
-/// What a column holds.
+/// The contents of a column.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Kind {
     Double,
@@ -572,7 +572,7 @@ fn column(name: &str, kind: Kind) -> Column {
     Column { text: name.to_string(), name: name.to_string(), kind, is_label: false }
 }
 
-/// `a AS c0, b AS c1, …` and the columns that this gives.
+/// `a AS c0, b AS c1, …`, and the resulting columns.
 fn named(items: Vec<(String, Kind, bool)>) -> (String, Vec<Column>) {
     let mut texts = Vec::new();
     let mut columns = Vec::new();

@@ -52,7 +52,7 @@ fn is_near(a: &str, b: &str) -> bool {
 }
 
 #[test]
-fn explain_names_what_is_dense() {
+fn explain_names_dense_parts() {
     let world = world("auto");
     let notes = |sql: &str| world.answer(&format!("EXPLAIN {sql}")).unwrap().join("\n");
     for sql in [

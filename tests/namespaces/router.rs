@@ -25,7 +25,7 @@ const LOSS: f64 = 0.01;
 const PACKETS_MAX: usize = 8192;
 const PACKET_BYTES_MAX: usize = 1 << 16;
 
-/// What `TUNSETIFF` takes: `struct ifreq`, with the name of a device and its flags.
+/// The argument of `TUNSETIFF`: `struct ifreq`, with the name of a device and its flags.
 #[repr(C)]
 struct Request {
     name: [u8; 16],
@@ -43,7 +43,7 @@ nix::ioctl_write_ptr_bad!(
     Request
 );
 
-/// What happened to packets.
+/// Counters of packets.
 #[derive(Default)]
 struct Figures {
     passed: AtomicU64,
@@ -117,7 +117,7 @@ impl Network {
         &self.namespaces[party]
     }
 
-    /// Has this thread, and what it starts, be at a party.
+    /// Moves this thread, and the processes that it starts, to the namespace of a party.
     pub(super) fn enter(&self, party: usize) {
         let file = File::open(format!("/run/netns/{}", self.namespaces[party])).unwrap();
         setns(file, CloneFlags::CLONE_NEWNET).unwrap();
@@ -213,7 +213,7 @@ fn receiver(packet: &[u8]) -> Option<usize> {
     }
 }
 
-/// Hands packets to their receivers when they are due; ends when nobody sends any more.
+/// Hands packets to their receivers when they are due; ends when all senders have ended.
 fn deliver(devices: &[Arc<File>], packets: &Receiver<Packet>, figures: &Figures) {
     for Packet { due, to, bytes } in packets {
         std::thread::sleep(due.saturating_duration_since(Instant::now()));

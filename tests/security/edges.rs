@@ -1,4 +1,4 @@
-//! Tokens that a server makes, wrong ones, heads of requests, HTTPS, and what of a warehouse others see.
+//! Tokens that a server makes, wrong tokens, heads of requests, HTTPS, and the permissions of a warehouse.
 
 use super::*;
 use crate::common::{SERVE, files, until};
@@ -17,7 +17,7 @@ fn a_server_makes_a_token_that_its_user_finds() {
     assert!(file.ends_with(&path.display().to_string()), "{file}");
     assert_eq!(fs::read_to_string(&path).unwrap().trim(), token);
     assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
-    // Who has it asks; the link works too, for what changes nothing.
+    // A client with the token may ask. The link works too, for requests that change nothing.
     let bearer = format!("Authorization: Bearer {token}\r\n");
     let sql = b"SELECT sum(arange(5)) AS s";
     assert_eq!(s.status("POST", "/v1/query?format=csv", &bearer, sql), 200);
@@ -114,7 +114,7 @@ fn heads_that_can_be_read_in_two_ways_are_refused() {
     }
 }
 
-/// What the HTTP library refuses by itself is told in the words of this API.
+/// Requests that the HTTP library refuses by itself get errors of this API.
 #[test]
 fn every_refusal_is_json() {
     let world = World::new();
@@ -175,7 +175,7 @@ fn idle_connections_shut_nobody_out() {
     let head = format!("POST /v1/query?format=csv HTTP/1.1\r\n{host}Connection: close\r\n");
     let head = format!("{head}Content-Length: {}\r\n\r\n", slow.len());
     asks.write_all(&[head.as_bytes(), slow].concat()).unwrap();
-    // As many as there may be, or as this process may have.
+    // All connections that the server accepts, or that this process may open.
     let mut idle: Vec<TcpStream> =
         (0..1200).map_while(|_| TcpStream::connect(&s.address).ok()).collect();
     assert!(idle.len() > 900, "{}", idle.len());
@@ -228,7 +228,7 @@ fn https_with_certificates_that_change() {
     let mut bytes = Vec::new();
     let _ = plain.read_to_end(&mut bytes);
     assert!(!bytes.starts_with(b"HTTP/"), "{}", String::from_utf8_lossy(&bytes));
-    // Nothing that can be used: what was there goes on.
+    // An unusable file changes nothing: the old certificate stays in use.
     std::thread::sleep(Duration::from_millis(1100));
     fs::write(&certificate, "no certificate").unwrap();
     assert_eq!(ask("first"), "s\n10\n");
@@ -255,7 +255,7 @@ fn https_with_certificates_that_change() {
 #[test]
 fn a_warehouse_is_its_owners() {
     let world = World::new();
-    // One that is older than the rule.
+    // A warehouse from before this rule.
     fs::create_dir(world.path("warehouse")).unwrap();
     fs::set_permissions(world.path("warehouse"), fs::Permissions::from_mode(0o755)).unwrap();
     let s = world.serve(&SERVE, &[]);
@@ -278,7 +278,7 @@ fn a_warehouse_is_its_owners() {
         seen += 1;
     }
     assert!(seen > 5, "{seen}");
-    // What is copied elsewhere is as the user's other files.
+    // A copy outside of the warehouse has the permissions of the user's other files.
     let out = world.at("out.npy");
     let sql = format!("COPY (SELECT x FROM t) TO '{out}' STORED AS NPY");
     assert!(world.query(&[&sql], &[]).status.success());
@@ -333,7 +333,7 @@ fn secrets_are_not_on_disk_and_statements_that_need_them_run_again() {
         }
     };
     secret_free();
-    // Killed; its record and the catalog give the next one what they need.
+    // The server is killed. Its record and the catalog have everything that the next one needs.
     drop(s);
     let s = world.serve(&SERVE, &[]);
     until("it is known again", Duration::from_secs(60), || told(&s) == (200, "s\n15\n".into()));

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What a test waits for before it fails.
+/// Time-out of each wait of a test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Keys that have no letter.
@@ -52,7 +52,7 @@ impl Terminal {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None).unwrap();
         let end = || Stdio::from(pty.slave.try_clone().unwrap());
-        // `setsid` makes the terminal the one that sends signals: without it Ctrl-C is a character.
+        // `setsid` makes the terminal the controlling one, which sends signals: without it Ctrl-C is a character.
         let child = Command::new("setsid")
             .arg("--ctty")
             .arg(env!("CARGO_BIN_EXE_tessera"))
@@ -108,7 +108,7 @@ impl Terminal {
         self.waits(text, |screen| screen.contains(text))
     }
 
-    /// Waits until the screen is as `wanted`, which is called `what` if it never is.
+    /// Waits until the screen is as `wanted`; `what` names this in the failure.
     pub(super) fn waits(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> &mut Self {
         let started = Instant::now();
         loop {
@@ -121,7 +121,7 @@ impl Terminal {
         }
     }
 
-    /// Presses a key until the screen shows `text`: what the shell asks its engine need not be there at the first time.
+    /// Presses a key until the screen shows `text`: the shell may not have the answer of its engine at the first time.
     pub(super) fn until(&mut self, key: &str, text: &str) -> &mut Self {
         let started = Instant::now();
         while !self.shown().contains(text) {
@@ -140,7 +140,7 @@ impl Terminal {
         self.waits("prompt", |screen| screen.trim_end().ends_with("tessera>"))
     }
 
-    /// What the screen shows.
+    /// The contents of the screen.
     pub(super) fn shown(&self) -> String {
         self.screen.lock().unwrap().screen().contents()
     }
@@ -155,7 +155,7 @@ impl Terminal {
         with(self.screen.lock().unwrap().screen())
     }
 
-    /// Forgets what the screen showed, so that only what comes from now on is seen.
+    /// Forgets the screen, so that only later output is seen.
     pub(super) fn wipe(&mut self) -> &mut Self {
         *self.screen.lock().unwrap() = parser(30, 100);
         self

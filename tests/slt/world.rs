@@ -1,4 +1,4 @@
-//! The worlds, and what makes each of them what it is.
+//! The worlds, and the configuration of each.
 
 use super::{Db, Failed, agrees};
 use crate::common::{number, until};
@@ -27,8 +27,8 @@ pub(super) enum World {
     Tiny,
     /// Chunks of the sources, one thread.
     OneThread,
-    /// Nothing stays dense: the cells of cell blocks are rows, on so many threads; on one and on eight in splits of 256
-    /// rows.
+    /// Nothing stays dense: the cells of cell blocks are rows, on this number of threads. On one and on eight threads,
+    /// rows are in splits of 256.
     Rows(usize),
     /// Tiny chunks in so little memory that they are spilled.
     Spilling,
@@ -38,23 +38,23 @@ pub(super) enum World {
     EightThreads,
     /// Chunks of the sources in little memory.
     Scarce,
-    /// Tiny chunks, all of which are kept in a directory; each answer is that of a second run, which finds them.
+    /// Tiny chunks, all stored in a directory. Each answer comes from a second run, which finds the chunks.
     Kept,
-    /// Chunks of the sources, which are in a bucket of whose requests one in ten fails, as is the warehouse, where
-    /// all chunks are kept; each answer is that of a second run.
+    /// Chunks of the sources, in a bucket that fails one request in ten, as is the warehouse, which stores all chunks.
+    /// Each answer comes from a second run.
     Faults,
 }
 
 /// Scripts that ask for operands of some megabytes, whatever the chunks: chunks of 8 MB, whole matrices.
 const WIDE: [&str; 2] = ["dialect/q01.slt", "queries/linalg_solve.slt"];
 
-/// Whether scripts run in all worlds, which takes long.
+/// True if scripts run in all worlds, which takes long.
 pub(super) fn all_worlds() -> bool {
     std::env::var("TESSERA_SLT_ALL").is_ok_and(|named| named == "1")
 }
 
 impl World {
-    /// Those that each script runs in.
+    /// The worlds of every run.
     pub(super) const EACH: [World; 6] = [
         World::Source,
         World::Tiny,
@@ -63,7 +63,7 @@ impl World {
         World::Spilling,
         World::Cluster(3),
     ];
-    /// Those that they run in too if `TESSERA_SLT_ALL` is set.
+    /// Further worlds, if `TESSERA_SLT_ALL` is set.
     pub(super) const SOME: [World; 9] = [
         World::Rows(1),
         World::Rows(8),
@@ -76,7 +76,7 @@ impl World {
         World::Cluster(5),
     ];
 
-    /// Those that scripts run in.
+    /// The worlds of this run.
     pub(super) fn all() -> Vec<World> {
         let some = |w: &&World| match std::env::var("TESSERA_SLT_ALL") {
             Ok(named) => named == "1" || format!("{w:?}").starts_with(&named),
@@ -143,7 +143,7 @@ pub(super) struct Run {
     pub(super) answers: Vec<String>,
     pub(super) failures: Vec<String>,
     pub(super) operands: u64,
-    /// Those of them that workers ran.
+    /// Operands that ran on workers.
     pub(super) on_workers: u64,
     /// Bytes that were spilled.
     pub(super) spilled: u64,

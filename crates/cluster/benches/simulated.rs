@@ -1,8 +1,9 @@
 //! Processor time, memory and messages of a server that plans and drives statements on many workers.
 //!
-//! `cargo bench -p tessera-cluster -- [WORKERS] [OPERANDS] [MICROSECONDS]` (200, 10^6, 10000). Workers are simulated, all
-//! of them in a process of their own: each waits as long as four threads would take for its operands at so many
-//! microseconds, and computes nothing. What is measured is the server's process alone, from the plan to the last order.
+//! `cargo bench -p tessera-cluster -- [WORKERS] [OPERANDS] [MICROSECONDS]` (200, 10^6, 10000). All workers are
+//! simulated in one other process. Each waits as long as four threads would take for its operands, at the given
+//! microseconds for each operand, and computes nothing. Only the server's process is measured, from the plan to the
+//! last order.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
 #[path = "simulated/fake.rs"]
@@ -47,7 +48,7 @@ async fn workers(told: &[&str]) {
         all.push(fake.join(scheduler, &credentials, VERSION).await.unwrap());
     }
     for (_server, beats) in all {
-        // It ends with the server.
+        // The task of heartbeats ends with the server.
         beats.await.unwrap();
     }
 }

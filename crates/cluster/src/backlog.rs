@@ -68,7 +68,7 @@ impl Backlog {
         plans.retain(|id| inner.plans.get(id).is_none_or(|plan| plan.strong_count() == 0));
     }
 
-    /// Takes a sample, where the workers that get orders have so many threads.
+    /// Takes a sample. `threads` is the number of threads of the workers that get orders.
     pub(crate) fn sample(&self, threads: u64, now: Instant) -> Waiting {
         // The last owner of a plan drops it without the lock.
         let (plans, rows) = {
@@ -102,7 +102,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn what_waits_is_counted_over_time() {
+    fn waiting_work_is_counted_over_time() {
         let (mut inner, start) = (Inner::default(), Instant::now());
         let at = |ms| start + Duration::from_millis(ms);
         let waiting =

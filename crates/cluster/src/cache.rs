@@ -26,7 +26,7 @@ pub(crate) struct ChunkCache {
 #[derive(Debug, Default)]
 struct Stages {
     by_key: BTreeMap<StageKey, CachedStage>,
-    /// Bytes of all chunks, with those that were dropped since the last count.
+    /// Bytes of all chunks, including chunks that were dropped since the last count.
     bytes: u64,
     uses: u64,
 }

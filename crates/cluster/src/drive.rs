@@ -3,9 +3,9 @@
 //! ```text
 //!   available chunks ─▶ recover: what is left ─▶ orders for the workers ─▶ a round of them ─▶ available chunks …
 //! ```
-//! A [`round`] ends when all of its orders are done, when one of them fails (a worker was lost, or something that it
-//! was to fetch), or at the start of a step that workers who joined can take part in. The next round begins from the
-//! available chunks.
+//! A [`round`] ends when all of its orders are done, when an order fails (a worker was lost, or a chunk that it was to
+//! fetch), or before a step in which workers that have joined can take part. The next round begins from the available
+//! chunks.
 //!
 //! The operands that a worker ran when it died are [suspect](suspects). They run again in an order of their own, on a
 //! worker that runs no other order at the same time, of this statement or another. So a statement that kills workers is
@@ -73,11 +73,12 @@ type Has = Vec<Bitmap>;
 pub struct DriveOptions {
     /// Upper bound on the threads of each worker.
     pub threads: Option<usize>,
-    /// Chunks that outlive workers and this process: they are not made again, and workers write what it picks.
+    /// Chunks that outlive workers and this process: they are not recomputed. Workers store the chunks that its policy
+    /// selects.
     pub stored: Option<Stored>,
     /// The store that workers write the chunks of results to.
     pub output: Option<(Arc<ZarrWriter>, SharedOutput)>,
-    /// The statement: what workers retain of an earlier run of it is not made again.
+    /// The statement: chunks that workers retain of an earlier run of it are not recomputed.
     pub identity: Identity,
 }
 
@@ -112,7 +113,7 @@ pub struct Drive {
     /// Operands whose chunks were lost, until they are assigned again.
     lost: Mutex<Has>,
     totals: Mutex<Totals>,
-    /// For each stage, the operands that the round is to run, and those that had run before it.
+    /// For each stage, the operands that the round is to run, and the operands that had run before the round.
     round_runs: Mutex<Vec<(u64, u64)>>,
     running: Mutex<BTreeMap<u64, OrderProgress>>,
     next_order: AtomicU64,
@@ -148,12 +149,12 @@ impl std::fmt::Debug for Drive {
 }
 
 impl Drive {
-    /// Prepares a plan to run on the cluster. Returns `None` if it cannot be sent: it has a source that only this
+    /// Prepares a plan to run on the cluster. Returns `None` if the plan cannot be sent: it has a source that only this
     /// process can open, or more operands than an order may have. `home` returns chunks of arrays in the memory of this
     /// process.
     ///
     /// # Errors
-    /// What the server has cannot be encoded.
+    /// The plan or the locations of its sources cannot be encoded.
     pub fn new(
         cluster: &Arc<Cluster>,
         tiling: &Arc<Tiling>,
@@ -234,11 +235,11 @@ impl Drive {
         Ok(Some(drive))
     }
 
-    /// Makes the chunks of all results, and returns how `whole` runs with them: this plan, or one that begins with its
-    /// stages.
+    /// Computes the chunks of all results, and returns how `whole` runs with them. `whole` is this plan, or a plan that
+    /// begins with its stages.
     ///
     /// # Errors
-    /// Errors of an operand; [`Error::PartyLost`] if workers are lost again and again, or none is left.
+    /// Errors of an operand; [`Error::PartyLost`] if workers are lost again and again, or if no worker is left.
     pub async fn prepare(self: &Arc<Self>, whole: &Arc<Tiling>) -> Result<Shelved, Error> {
         let over = CancellationToken::new();
         if self.watched.set(over.clone().drop_guard()).is_ok() {
@@ -281,7 +282,7 @@ impl Drive {
         let stages = (0..).map(StageId).zip(runs.iter().zip(&totals.stages));
         stages.fold((0, 0.0), |(operands, all_s), (stage, ((runs, before), (ran, ran_s)))| {
             let left = runs.saturating_sub(ran.saturating_sub(*before));
-            // As long as those that ran took, or as the planner expects.
+            // An operand takes the mean time of those that ran, or the time that the planner expects.
             let each_s = match ran {
                 0 => operand_s(&self.tiling, stage),
                 ran => ran_s / *ran as f64,
@@ -350,8 +351,7 @@ impl Drive {
         available
     }
 
-    /// What has to run for the results that are not written if these operands are available, and which of them are
-    /// needed for that.
+    /// The operands that have to run for the results that are not yet written, and the available chunks that they load.
     async fn rest(&self, available: Has) -> Result<Reached, Error> {
         let (tiling, results) = (self.tiling.clone(), self.unwritten());
         apart(move || reached(&tiling, &results, &[&available])).await
@@ -389,7 +389,7 @@ impl Drive {
     }
 
     async fn rounds(&self, state: &mut RoundState) -> Result<(), Error> {
-        // Chunks of an earlier run, and after a failure those that the lost workers wrote.
+        // Stored chunks come from an earlier run and, after a failure, from the lost workers.
         let mut looks =
             state.had == 0 && self.stored.as_ref().is_some_and(|s| s.durable().ran_before());
         loop {

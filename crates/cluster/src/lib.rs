@@ -15,9 +15,9 @@
 //! 5. If a worker is lost, its chunks are lost too. The rest of the plan is a pure function of the available chunks
 //!    (`tessera_planner::recover`); the other workers are assigned that. So a failure costs time and changes no bit.
 //!
-//! Rows have no chunks: a task of rows is a stream of batches that its reader asks for ([`RowsPlan`]). It runs again
-//! elsewhere if its worker is lost, and what had arrived is skipped. Where groups are many, workers keep rows by parts of
-//! the keys, and tasks read them from each other's workers.
+//! Rows have no chunks: a task of rows is a stream of batches that its reader asks for ([`RowsPlan`]). If its worker is
+//! lost, the task runs again elsewhere, and batches that had arrived are skipped. If a query has many groups, workers
+//! keep rows by parts of the keys, and tasks read these parts from each other's workers.
 
 mod backlog;
 mod cache;

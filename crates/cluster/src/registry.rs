@@ -55,13 +55,13 @@ impl Default for Limits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkerState {
-    /// It gets orders.
+    /// Gets orders.
     Alive,
-    /// It finishes its orders before it leaves.
+    /// Finishes its orders before it leaves.
     Draining,
-    /// It left.
+    /// Has left.
     Left,
-    /// It is lost, and its chunks with it.
+    /// Is lost, and its chunks with it.
     Lost,
 }
 
@@ -105,7 +105,7 @@ pub struct Member {
     pub apart: Vec<u32>,
     /// Why it left or was lost.
     pub why: Option<String>,
-    /// It should restart, and this has not been handled yet.
+    /// The worker should restart, and has not been asked to yet.
     restart: bool,
 }
 
@@ -139,7 +139,7 @@ pub struct Event {
     pub worker: Option<u32>,
     /// The statement.
     pub statement: Option<String>,
-    /// What happened, with its numbers.
+    /// The event in words, with its numbers.
     pub detail: String,
 }
 

@@ -6,13 +6,13 @@
 //!             │  a failure          ─▶ again, a bounded number of times
 //!             └▶ it cannot          ─▶ Here: the server runs the task
 //! ```
-//! A task is deterministic: the batches of a later attempt are those of the first one. So each batch is yielded once and
-//! whole, whatever happens to workers. Only the message `Done` proves that all batches have come.
+//! A task is deterministic: a later attempt returns the same batches as the first one. So each batch is yielded once
+//! and whole, even if workers are lost. Only the message `Done` proves that all batches have arrived.
 //!
-//! Tasks that group or sort rows by parts read them from workers that keep them ([`exchange`]).
+//! Tasks that group or sort rows by parts read the parts from the workers that keep them ([`exchange`]).
 //!
-//! What computes rows is not known here: requests and batches are bytes ([`crate::wire::RowsOrder`]). The tasks that a
-//! worker ran when it died are suspect, like the operands of orders ([`crate::drive::suspects`]).
+//! This module does not know how rows are computed: requests and batches are bytes ([`crate::wire::RowsOrder`]). The
+//! tasks that a worker ran when it died are suspect, like the operands of orders ([`crate::drive::suspects`]).
 
 mod assign;
 mod attempt;
@@ -45,7 +45,7 @@ use tokio::task::AbortHandle;
 
 /// Timeout for the first response of a call to a worker.
 const CALL: Duration = Duration::from_secs(30);
-/// Batches that wait for the reader of a task, besides the one that is to be added.
+/// Batches that wait for the reader of a task, besides the batch that is to be added.
 const READY: usize = 1;
 /// Tasks that run at the same time for each thread of a worker: one computes while the other one is moved.
 const TASKS_A_THREAD: usize = 2;
@@ -65,7 +65,7 @@ pub enum RowsLost {
 pub struct RowsPlan {
     cluster: Arc<Cluster>,
     query: [u8; 16],
-    /// The name among what workers run.
+    /// The name of the statement among the work of workers.
     id: String,
     statement: String,
     state: Mutex<State>,
@@ -74,10 +74,10 @@ pub struct RowsPlan {
     known: Mutex<BTreeMap<(u32, u32), Known>>,
 }
 
-/// Whether a worker has the plan of a stage.
+/// True if a worker has the plan of a stage.
 type Known = Arc<tokio::sync::Mutex<bool>>;
 
-/// What the tasks of a statement have to know of each other.
+/// The state that the tasks of a statement share.
 #[derive(Default)]
 struct State {
     /// Tasks that workers ran when they died.
@@ -90,7 +90,7 @@ struct State {
     lost: BTreeSet<u32>,
     /// Workers that could not run a task, and why: they get no more of them.
     left_out: BTreeMap<u32, String>,
-    /// Who keeps the rows that the tasks of a stage read by parts.
+    /// The workers that keep the rows that the tasks of a stage read by parts.
     exchanges: BTreeMap<u32, Exchange>,
     /// The statement waits for workers, and this was noted.
     waits: bool,
@@ -108,7 +108,7 @@ struct Task {
     plan: Bytes,
 }
 
-/// What a task has for its reader.
+/// A message of a task for its reader.
 enum Item {
     Batch(Vec<Bytes>),
     /// The last message.
@@ -151,9 +151,9 @@ impl RowsPlan {
     }
 
     /// Runs a task of a stage of `tasks` tasks, and yields its messages as a worker sent them: the pieces of batches,
-    /// then `Done`. It begins when the stream is first polled, and ends when the stream is dropped. For tasks that read
-    /// rows by parts, workers keep those of `kept` splits, each of some. `plan` is sent to workers that do not know the
-    /// stage; it is the same for all of its tasks.
+    /// then `Done`. The task begins when the stream is first polled, and ends when the stream is dropped. If tasks read
+    /// rows by parts, each worker keeps the rows of some of the `kept` splits. `plan` is sent to workers that do not
+    /// know the stage; it is the same for all of its tasks.
     pub fn task(
         self: &Arc<Self>,
         stage: u32,
@@ -166,7 +166,7 @@ impl RowsPlan {
         stream::once(async move { all.begin(task) }).flatten().boxed()
     }
 
-    /// What was done so far.
+    /// The work of the tasks so far.
     pub fn totals(&self) -> RowsTotals {
         let lost = self.state().lost.len() as u64;
         RowsTotals { lost, ..self.figures().totals() }
@@ -215,7 +215,7 @@ impl RowsPlan {
             if matches!(lost, RowsLost::Here(_)) {
                 self.figures().ran_here(task.stage);
             }
-            // Without a reader nobody needs to know.
+            // Without a reader the error is not needed.
             drop(items.send(Err(lost)).await);
         }
     }
@@ -253,13 +253,13 @@ impl RowsPlan {
                     let reason = error.to_string();
                     match task.kept {
                         0 => self.leave_out(worker, reason.clone()),
-                        // It may be the error of another worker, whose rows all tasks of the stage need.
+                        // The error may come from another worker whose rows all tasks of the stage need.
                         _ => self.group_here(task, &reason),
                     }
                     return Err(RowsLost::Here(reason));
                 }
                 Ended::Cannot(error) => {
-                    // It may kill whoever runs it, so another worker has to.
+                    // A suspect may kill the server, so another worker has to run it.
                     self.leave_out(worker, error.to_string());
                     self.again(task, worker, error, &mut failures).await?;
                 }
@@ -315,7 +315,7 @@ impl Drop for RowsPlan {
 /// The reader's end of a task.
 struct Reader {
     items: mpsc::Receiver<Result<Item, RowsLost>>,
-    /// What is left of a batch.
+    /// The pieces of a batch that the reader has not taken.
     ready: VecDeque<Bytes>,
     is_over: bool,
     _running: Running,
@@ -350,7 +350,7 @@ impl Reader {
                     return Some(Err(lost));
                 }
                 None => {
-                    // It panicked, or the runtime of the cluster has ended.
+                    // The task panicked, or the runtime of the cluster has ended.
                     self.is_over = true;
                     let what = "a task of rows was lost before its end".into();
                     return Some(Err(RowsLost::Failed(Error::Broken { what })));

@@ -35,8 +35,8 @@ const REACH: Duration = Duration::from_millis(1500);
 /// Interval of attempts to make room on a worker.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Returns the chunks of a load whose array is in the server's memory, or that of one output, encoded; `None` if memory
-/// for them is short.
+/// Returns the encoded chunks of a load whose array is in the server's memory, or only the chunk of one output; `None`
+/// if memory for them is short.
 pub type Home =
     Arc<dyn Fn(StageId, u64, Option<u32>) -> Option<Result<Vec<Message>, Error>> + Send + Sync>;
 
@@ -178,8 +178,8 @@ impl Cluster {
         &self.io
     }
 
-    /// Waits until an order or a task of rows may run on a worker: with others, or alone. Tasks of rows in its way that
-    /// nobody reads are evicted: their readers may wait for this one.
+    /// Waits until an order or a task of rows may run on a worker: with others, or alone. Unread tasks of rows in its
+    /// way are evicted, because their readers may be waiting for this one.
     pub(crate) async fn enter(&self, worker: u32, plan: &str, alone: bool) -> Stay {
         let entered = self.posts.enter(worker, plan, alone);
         tokio::pin!(entered);
@@ -233,8 +233,8 @@ impl Cluster {
         self.posts.prune(&self.registry);
     }
 
-    /// Refuses workers for a reason, also those that have joined, so that they join another server; without a reason
-    /// workers are accepted.
+    /// Refuses workers for a reason, so that they join another server; workers that have already joined are refused
+    /// too. Without a reason workers are accepted.
     pub fn refuse(&self, reason: Option<String>) {
         *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = reason;
     }
@@ -295,8 +295,8 @@ impl ServerCalls {
         self.registry.join(hello, &self.version, now).map_err(refused)
     }
 
-    /// Relays a chunk of a worker to another one that cannot reach it; if the worker has left, from the one that took the
-    /// chunk over. It is streamed: the server never holds a whole chunk.
+    /// Relays a chunk of a worker to another worker that cannot reach it. If the first worker has left, the chunk comes
+    /// from the worker that took it over. The chunk is streamed: the server never holds all of it.
     async fn relay(&self, at: String, ticket: ChunkTicket) -> Result<Object, Fault> {
         let at = match self.registry.is_address(&at) {
             true => at,

@@ -1,4 +1,4 @@
-//! The shelf: chunks of one plan that a worker retains for others, and those that it fetches from them.
+//! The shelf: chunks of one plan that a worker retains for others, and chunks that it fetches from others.
 
 use crate::net::Fault;
 use crate::reach::{Reach, Way};
@@ -133,7 +133,7 @@ pub(crate) struct OrderShelf {
     pub(crate) run: BTreeMap<StageId, Bitmap>,
     /// Operands whose chunks are retained if they are made.
     pub(crate) hold: BTreeMap<StageId, Bitmap>,
-    /// Stages whose chunks are written to the output of the plan and read by nobody.
+    /// Stages whose chunks are written to the output of the plan, and that no stage reads.
     pub(crate) written: BTreeSet<StageId>,
     pub(crate) server: Option<String>,
     pub(crate) fetched: Arc<AtomicU64>,

@@ -290,7 +290,7 @@ async fn any_client_of_flight_reads_the_chunks_of_a_worker() {
     assert!(all.iter().enumerate().all(|(at, cell)| *cell == at as f64));
 }
 
-/// A plan over what `f` builds.
+/// A plan over the nodes that `f` builds.
 fn plan(bytes: u64, f: impl FnOnce(&mut Builder) -> Vec<NodeId>) -> Arc<Tiling> {
     let config =
         PlanConfig { chunk_bytes_target: bytes, batch_cells: Some(0), ..Default::default() };
@@ -365,7 +365,7 @@ pub(crate) fn plans() -> Vec<(&'static str, Arc<Tiling>)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_bits_are_those_of_one_machine() {
+async fn clusters_return_the_bits_of_one_machine() {
     for workers in [1, 2, 3, 5] {
         let bench = Bench::new(workers).await;
         let mut moved = 0;
@@ -426,7 +426,7 @@ async fn two_arrays_at(bench: &Bench, path: &Path) -> (Arc<Tiling>, Sources) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn arrays_come_from_where_they_are() {
+async fn arrays_are_read_from_their_own_party() {
     let bench = Bench::new(3).await;
     let (t, sources) = two_arrays(&bench).await;
     let (_, totals) = bench.both(&t, &sources).await;
@@ -471,7 +471,7 @@ async fn errors_of_users_are_told_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_leaves_hands_nothing_over_and_loses_nothing() {
+async fn a_worker_that_leaves_when_idle_loses_nothing() {
     let mut bench = Bench::new(2).await;
     bench.workers[0].0.cancel();
     let (_, ended) = bench.workers.remove(0);
@@ -538,7 +538,7 @@ async fn a_chunk_is_freed_when_its_last_reader_ran() {
         let chunks: u64 = outputs.map(|s| s.grid.count() * s.outputs.len() as u64).sum();
         let held = |loads: &[Load]| loads.iter().map(|l| l.chunks).sum::<u64>() == chunks;
         loads(&bench, &format!("{name}, {chunks} chunks"), held).await;
-        // What was freed is computed again if it is needed after all.
+        // A freed chunk that is needed after all would be computed again.
         assert_eq!(drive.totals().again, 0, "{name}");
     }
 }

@@ -28,10 +28,10 @@ use tessera_storage::source::Noted;
 
 /// The server's address in lists of parties that have chunks: a worker knows where it joined.
 pub const THE_SERVER: &str = "server";
-/// The address of durable chunks in such lists.
+/// The address of durable chunks in lists of holders.
 pub const STORAGE: &str = "storage";
 
-/// Which versions go together, for messages.
+/// The versions that can work together, for messages.
 pub(crate) const GO_TOGETHER: &str = "server and workers need the same cluster protocol and the same kernels \
     (`tessera --version` reports both), the version of the program may differ";
 
@@ -40,7 +40,7 @@ pub(crate) const GO_TOGETHER: &str = "server and workers need the same cluster p
 pub struct Version {
     /// Version of the program. It may differ between parties.
     pub program: String,
-    /// Version of the protocol: what parties send each other.
+    /// Version of the protocol between the parties.
     pub protocol: u32,
     /// Version of the kernels: the bits of results.
     pub kernels: u32,
@@ -91,7 +91,7 @@ pub struct Hello {
 pub struct Welcome {
     /// The worker's number; a server never reuses it.
     pub worker: u32,
-    /// Random number of the server process: one that starts at the same address later is another one.
+    /// Random number of the server process. It differs from the number of the next server at the same address.
     pub server: u64,
     /// Milliseconds between heartbeats.
     pub beat_ms: u64,
@@ -185,9 +185,9 @@ pub struct PlanMessage {
     pub plan: Arc<Plan>,
     /// Locations of the stored arrays that it names.
     pub sources: Vec<(SourceRef, SourceLocation)>,
-    /// Where chunks are stored that outlive the worker, and which.
+    /// The store of chunks that outlive the worker, and the selection of these chunks.
     pub durable: Option<Shared>,
-    /// Which chunks of earlier plans serve this one, and which of its chunks serve later ones.
+    /// Selects the chunks of earlier plans that this one uses, and its chunks that later plans may use.
     pub reuse: Reuse,
     /// The store that the chunks of its results are written to, if workers write them.
     pub output: Option<SharedOutput>,
@@ -207,7 +207,7 @@ pub struct Reuse {
     pub statement: Option<(String, usize)>,
     /// The stages whose cells never change: they depend on arrays of the warehouse and in memory alone.
     pub lasting: Bitmap,
-    /// What earlier runs of the statement have read.
+    /// The versions of the objects that earlier runs of the statement have read.
     pub versions: Vec<Noted>,
 }
 
@@ -223,11 +223,11 @@ pub struct RetainedQuery {
 /// The chunks that a worker retains, by stage.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Retained {
-    /// Those that never change.
+    /// Chunks that never change.
     pub lasting: Vec<(StageId, Bitmap)>,
-    /// Those of the same statement.
+    /// Chunks of the same statement.
     pub own: Vec<(StageId, Bitmap)>,
-    /// What the worker had read for the latter.
+    /// The versions that the worker had read for the chunks of the same statement.
     pub versions: Vec<Noted>,
 }
 
@@ -262,7 +262,7 @@ pub struct OrderMessage {
 /// A part of the log in which the server writes down which chunks of a plan become available.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct News {
-    /// Number of the log. After a loss of chunks there is another one, with a higher number.
+    /// Number of the log. After a loss of chunks a new log has a higher number.
     pub log: u64,
     /// Number of entries before the first one here.
     pub first: u64,
@@ -284,7 +284,7 @@ pub struct There {
 pub struct Done {
     /// The error, if it failed.
     pub error: Option<ErrorReport>,
-    /// What ran, and the states at the end.
+    /// The operands that ran, and the states at the end.
     pub progress: OrderProgress,
     /// Requests to storage.
     pub requests: u64,
@@ -321,7 +321,7 @@ pub struct OrderProgress {
 /// A worker's progress messages of an order; the last is its end.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Said {
-    /// The order was not begun: the worker lacks entries of the log before those that came with it.
+    /// The order has not begun: the worker lacks entries of the log before the entries of this message.
     Behind,
     /// The order runs.
     Runs(OrderProgress),
@@ -348,14 +348,14 @@ pub struct ChunkTicket {
     pub at: Option<String>,
 }
 
-/// Names a plan: one that is no longer needed, or whose durable chunks are to be written from now on.
+/// Names a plan that is no longer needed, or whose durable chunks are to be written from now on.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PlanName {
     /// The id of the plan.
     pub plan: String,
 }
 
-/// Names plans: those that a worker has, or those of them that the server does not run.
+/// Names plans: in a request all plans that a worker has, in the response those of them that the server does not run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanNames {
     /// The ids of the plans.

@@ -101,7 +101,7 @@ pub struct Joining {
 /// How a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It was asked to end, and left.
+    /// The worker was asked to end, and left.
     Left,
     /// The server asked it to restart.
     Restart,
@@ -204,10 +204,12 @@ impl Worker {
             };
             let scheduler = schedulers.current().to_owned();
             tracing::info!(worker = welcome.worker, scheduler, "joined");
-            // The number of the worker is not enough: the next server at an address gives the same ones again.
+            // The number of the worker is not enough: the next server at the same address assigns the same numbers
+            // again.
             let place = Some((welcome.server, welcome.worker));
             if before != place {
-                // Another server, or one that lost sight of the worker: it does not count on its chunks.
+                // The worker joined another server, or one that had lost sight of it. That server does not count on its
+                // chunks.
                 self.park();
             }
             *self.scheduler.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -287,7 +289,7 @@ impl Worker {
         }
     }
 
-    /// True if nobody needs this worker any more.
+    /// True if no other party needs this worker.
     fn is_free(&self) -> bool {
         let rows = self.rows.load();
         let runs = self.orders.load(Relaxed) + rows.running + rows.kept;

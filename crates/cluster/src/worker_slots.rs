@@ -138,7 +138,7 @@ mod tests {
     use futures::FutureExt;
 
     #[tokio::test]
-    async fn what_is_alone_is_alone() {
+    async fn an_exclusive_statement_runs_alone() {
         let slots = WorkerSlots::default();
         let (a, b) = (slots.enter(1, "a", false).await, slots.enter(1, "b", false).await);
         assert_eq!((slots.orders(1), slots.orders(2)), (2, 0));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_death_has_the_plans_that_were_there() {
+    async fn a_death_records_the_plans_of_its_moment() {
         let slots = WorkerSlots::default();
         let (a, b) = (slots.enter(1, "a", false).await, slots.enter(1, "b", false).await);
         slots.died(1);

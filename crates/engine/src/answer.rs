@@ -54,7 +54,7 @@ pub enum Answer {
     Text(String),
     /// A document, such as that of `EXPLAIN (FORMAT json)`.
     Json(serde_json::Value),
-    /// The statement has no result; the sentence says what it did (`created temp tensor x`).
+    /// The statement has no result. The sentence reports its effect (`created temp tensor x`).
     Done(String),
 }
 
@@ -103,7 +103,8 @@ impl Reply {
     /// The same reply with every tensor in one piece, as formats need it.
     ///
     /// # Errors
-    /// `result_too_large` if the quota has no room for a tensor's cells beside its chunks; a file that cannot be read.
+    /// `result_too_large` if the quota has no room for a tensor's cells in addition to its chunks; a file that cannot
+    /// be read.
     pub fn whole(self) -> Result<Reply, Error> {
         let answer = match self.answer {
             Answer::Chunked(parts) => Answer::Tensors(
@@ -162,7 +163,7 @@ impl Answer {
         }
     }
 
-    /// Bytes that the answer holds in memory, and on disk. Rows that are collected hold little beside their own cells.
+    /// Bytes that the answer holds in memory, and on disk. Collected rows hold little besides their own cells.
     pub fn bytes(&self) -> (u64, u64) {
         match self {
             Answer::Tensors(t) => {

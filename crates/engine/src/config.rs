@@ -64,7 +64,7 @@ pub struct Config {
     pub cached_bytes: u64,
     /// Directory for spilled chunks, in which each process creates its own.
     pub spill_dir: std::path::PathBuf,
-    /// Disk space for spilled chunks in bytes; 0 keeps everything in memory.
+    /// Disk space for spilled chunks in bytes; with 0 all chunks stay in memory.
     pub spill_limit_bytes: u64,
     /// Threads that compute, at least 1.
     pub threads: usize,
@@ -92,7 +92,7 @@ pub struct Config {
     pub max_queued: usize,
     /// Seconds after which the server cancels a query.
     pub query_timeout_s: u64,
-    /// Seconds that the server retains a result that nobody requests.
+    /// Seconds that the server retains a result without a request for it.
     pub result_ttl_s: u64,
     /// Seconds after which an idle session ends.
     pub session_timeout_s: u64,
@@ -100,7 +100,7 @@ pub struct Config {
     pub max_request_bytes: usize,
     /// Do cell blocks of a new session stay dense?
     pub lift: Density,
-    /// Which chunks of a new session's statements are stored for a run after a failure.
+    /// Selects the chunks of a new session's statements that are stored for a run after a failure.
     pub durability: Durability,
     /// Disk space for these chunks in bytes; 0 stores none.
     pub durable_limit_bytes: u64,
@@ -110,7 +110,7 @@ pub struct Config {
     pub standby: bool,
     /// Seconds without a sign of life after which a standby takes over from this server.
     pub lease_timeout_s: u64,
-    /// URL at which clients reach `tessera serve`; that of `listen` if `None`.
+    /// URL at which clients reach `tessera serve`; `None` uses the address of `listen`.
     pub public_url: Option<String>,
     /// Does `tessera serve` accept workers?
     pub cluster: bool,

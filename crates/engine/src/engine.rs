@@ -43,7 +43,7 @@ pub trait Engine: Send + Sync {
         Locals::default()
     }
 
-    /// The directory for what does not fit into memory; `None` if the engine has none.
+    /// The directory for data that do not fit into memory; `None` if the engine has none.
     fn scratch(&self) -> Option<Arc<Scratch>> {
         None
     }

@@ -13,7 +13,7 @@ use std::fmt;
 pub trait Report: StdError + Send + Sync + 'static {
     /// A short, stable, machine-readable name.
     fn code(&self) -> &str;
-    /// Who has to act.
+    /// The party that has to act.
     fn class(&self) -> Class;
     /// How to fix it, if known.
     fn hint(&self) -> Option<String> {
@@ -161,7 +161,7 @@ pub enum Error {
     /// An unknown or forgotten statement.
     #[error("unknown statement `{id}`")]
     UnknownStatement { id: String },
-    /// An unknown session, or one that ended.
+    /// The session is unknown or has ended.
     #[error("unknown session `{id}`")]
     UnknownSession { id: String },
     /// A result that was requested before the statement finished.
@@ -268,7 +268,7 @@ impl Error {
         }
     }
 
-    /// True if a limit on what happens at the same time is reached.
+    /// True if a limit on concurrent work is reached.
     fn is_busy(&self) -> bool {
         matches!(
             self,
@@ -281,7 +281,7 @@ impl Error {
         )
     }
 
-    /// Who has to act.
+    /// The party that has to act.
     pub fn class(&self) -> Class {
         match self {
             Error::Stage(s) => s.0.class(),
@@ -447,7 +447,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_output_without_space_is_told_from_others() {
+    fn an_output_without_space_differs_from_other_faults() {
         let of = |kind: std::io::ErrorKind| Error::io("write", "the output", kind.into());
         assert_eq!(of(std::io::ErrorKind::StorageFull).code(), "no_space");
         assert_eq!(of(std::io::ErrorKind::FileTooLarge).code(), "no_space");

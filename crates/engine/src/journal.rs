@@ -6,8 +6,8 @@
 //!   epochs/                 the servers that wrote here, in order: only the last one may write ([`Epoch`])
 //! ```
 //! A record is written, complete and synced to the device, before its statement is acknowledged. It has the text and
-//! what the text was bound to ([`Recipe`]). Of the end it has only the outcome: cells are computed again if they are
-//! requested after a restart. It is removed when the statement is forgotten. It begins with its checksum
+//! everything that the text was bound to ([`Recipe`]). Of the end it has only the outcome: cells are computed again if
+//! they are requested after a restart. It is removed when the statement is forgotten. It begins with its checksum
 //! ([`crate::sealed`]), so that a damaged record does not run as another statement. Secrets in it are encrypted
 //! ([`crate::secrets`]).
 //!
@@ -63,7 +63,7 @@ pub struct Record {
     pub request_id: Option<String>,
     /// The script.
     pub sql: String,
-    /// What the script was bound to.
+    /// Everything that the script was bound to.
     pub recipe: Recipe,
     /// Number of servers that began to run it.
     pub starts: u32,
@@ -75,13 +75,13 @@ pub struct Record {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum End {
-    /// It finished with answers.
+    /// The statement finished with answers.
     Finished,
-    /// It finished, and its answers are no longer available.
+    /// The statement finished, and its answers are no longer available.
     Gone,
     /// A client stopped it.
     Cancelled,
-    /// It failed with the error in this document.
+    /// The statement failed with the error in this document.
     Failed(Value),
 }
 

@@ -4,13 +4,12 @@
 //!   x = np.ones((1000, 500))
 //!   SELECT mean(x, 0) FROM x        a name that the catalog lacks ─▶ Locals ─▶ the caller's memory, where it is
 //! ```
-//! A statement gets them with its [`Handle`](crate::Handle) and reads their memory without a copy of the whole: arrays in
-//! row-major order chunk by chunk in place, others by copies of the boxes that it needs. The memory is not charged to the
-//! engine's limit. Nobody may change it while a statement reads it: the engine does not crash if somebody does, but
-//! what the statement returns is then undefined.
-//!
-//! A client of a server [sends](Local::send) them first. The server's session keeps what it received, and lends it to
-//! the statement ([`Engine::lend`](crate::Engine::lend)).
+//! A statement gets them with its [`Handle`](crate::Handle) and reads their memory without a copy of the whole: arrays
+//! in row-major order are read chunk by chunk in place, others by copies of the boxes that it needs. The memory is not
+//! charged to the engine's limit. It must not change while a statement reads it: the engine would not crash, but the
+//! result of the statement would be undefined.
+//! A client of a server [sends](Local::send) them first. The server's session stores the uploads, and lends them to the
+//! statement ([`Engine::lend`](crate::Engine::lend)).
 
 mod send;
 
@@ -80,7 +79,7 @@ enum Kind {
     },
     /// A store that the caller has opened: the engine reads it by itself.
     Stored(Arc<str>),
-    /// What a session of a server keeps.
+    /// A temp tensor or temp table of a server's session.
     Kept(Arc<Temp>),
 }
 
@@ -89,7 +88,7 @@ pub(crate) enum Opened<'a> {
     Found(Found),
     /// The statement opens the store at this URL.
     Stored(&'a str),
-    /// The session opens it as one of its own.
+    /// The session opens it like its own temp relations.
     Kept(&'a Arc<Temp>),
 }
 
@@ -111,7 +110,8 @@ impl FromIterator<(String, Local)> for Locals {
 }
 
 impl Locals {
-    /// A relation by its name without quotes: the exact name, else the only one that matches without case.
+    /// Finds a relation by its name without quotes. An exact match wins; otherwise the name must match exactly one
+    /// relation without regard to case.
     pub(crate) fn get(&self, name: &str) -> Option<&Local> {
         pick(name, self.names()).and_then(|name| self.0.get(&name))
     }
@@ -222,12 +222,12 @@ impl Local {
         Ok(Local::new(Kind::Table { table, batches: Arc::new(batches) }))
     }
 
-    /// A dataset in files, by its URL: the variable of the caller stands for it.
+    /// A dataset in files, by its URL: the engine reads the files instead of the caller's variable.
     pub fn stored(url: &str) -> Self {
         Local::new(Kind::Stored(url.into()))
     }
 
-    /// What a session of a server keeps, for statements of other sessions.
+    /// Makes the temp tensor or temp table of a session available to statements of other sessions.
     pub(crate) fn kept(temp: Arc<Temp>) -> Self {
         Local::new(Kind::Kept(temp))
     }
@@ -293,7 +293,7 @@ impl LocalArray {
         let count = self.check(dataset)?;
         let size = self.dtype.size();
         let is_aligned = self.data.as_ptr().align_offset(size) == 0;
-        // That of an `.npy` file, so that an array has the bits of its file.
+        // The grid of an `.npy` file, so that an array has the bits of its file.
         let grid = slabs(&self.shape, size as u64, false);
         let (kind, origin) = match self.is_row_major() && is_aligned {
             true => ("temp", Origin::Resident(self.resident(&grid)?)),

@@ -17,8 +17,8 @@ use tessera_storage::source::Stores;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
-/// Returns what runs tasks of rows on a worker. Tasks share the memory quota and the spill store of `runtime`, have as
-/// many threads, and open files through `stores`. They call other workers with `credentials`.
+/// Returns the runner of tasks of rows on a worker. Tasks share the memory quota and the spill store of `runtime`, have
+/// as many threads, and open files through `stores`. They call other workers with `credentials`.
 pub fn rows_runner(
     runtime: &Runtime,
     stores: Stores,
@@ -67,7 +67,7 @@ impl RowsRunner for Runner {
 /// The other workers.
 struct Others {
     peers: Peers,
-    /// What runs connections: the threads of rows compute for long between two awaits.
+    /// The runtime of connections. The threads that compute rows may run for long between two awaits.
     io: Handle,
 }
 
@@ -84,7 +84,7 @@ impl RowsHolders for Others {
         let called = async move {
             let answers = ask_rows(&peers, &address, &ask).await;
             if matches!(answers, Err(Fault::Unreachable(_))) {
-                // The old connection may wait for its next attempt when a worker is there again.
+                // The old connection may still wait before its next attempt although the worker is reachable again.
                 peers.forget(&address);
             }
             answers
@@ -106,7 +106,8 @@ fn refused(fault: HolderFault) -> BoxStream<'static, Result<Bytes, HolderFault>>
     stream::iter([Err(fault)]).boxed()
 }
 
-/// What the fault of a call says of the rows. A worker that was told to end what it does has forgotten the statement.
+/// Classifies the fault of a call: the rows failed, or the worker has lost them. A call that was cancelled belongs to a
+/// statement that the worker has forgotten.
 fn lost(fault: Fault) -> HolderFault {
     let report = match &fault {
         Fault::Failed(words) => serde_json::from_str::<ErrorReport>(words).ok(),

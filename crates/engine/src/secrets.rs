@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn what_has_no_secret_needs_no_key() {
+    async fn text_without_secrets_needs_no_key() {
         let directory = tempfile::tempdir().unwrap();
         let plain =
             json!({"sql": "SELECT 1 AS token FROM 'x'", "options": [["decode_cf", "false"]]});

@@ -197,8 +197,8 @@ impl Host {
         }))
     }
 
-    /// Removes what killed processes left in the warehouse. In a directory this also happens at each start, but only a
-    /// server can recognise what earlier servers left. Below a prefix of a bucket it lists all objects.
+    /// Removes leftovers of killed processes from the warehouse. In a directory this also happens at each start, but
+    /// only a server can recognise the leftovers of earlier servers. Below a prefix of a bucket it lists all objects.
     pub async fn collect(&self) {
         collect(&self.warehouse).await;
     }
@@ -475,7 +475,7 @@ impl Session {
     /// Recreates the temp tensors that a recovered script reads, in a session of its own.
     ///
     /// # Errors
-    /// It reads uploads, which ended with their server.
+    /// The script reads uploads, which ended with their server.
     async fn restore(&self, recipe: &Recipe, statement: &Handle) -> Result<(), Error> {
         if recipe.reads_uploads() {
             return Err(Error::stage(Failure::UploadsGone));

@@ -50,17 +50,17 @@ use tokio_util::sync::CancellationToken;
 /// The state of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StatementState {
-    /// It waits for admission.
+    /// Waits for admission.
     Queued,
-    /// It is parsed, bound and planned.
+    /// Is being parsed, bound or planned.
     Planning,
     /// Its operands run.
     Running,
     /// Its answer is available.
     Finished,
-    /// It ended with an error.
+    /// Ended with an error.
     Failed,
-    /// It was cancelled.
+    /// Was cancelled.
     Cancelled,
 }
 

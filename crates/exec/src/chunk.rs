@@ -86,7 +86,8 @@ impl Field {
         Field::new(dtype, data.freeze())
     }
 
-    /// Creates a field that takes ownership of a vector; `dtype` is that of `T` or another one that it holds.
+    /// Creates a field that takes ownership of a vector. `dtype` is the dtype of `T`, or another dtype whose cells `T`
+    /// holds.
     pub fn from_vec<T: Element>(dtype: DType, values: Vec<T>) -> Result<Self, Error> {
         if !T::holds(dtype) {
             return Err(Error::Broken { what: format!("{} is not {dtype}", T::DTYPE) });
@@ -289,8 +290,8 @@ impl Chunk {
     }
 }
 
-/// The Arrow type of values; that of calendars that Arrow does not have is `int64`. Except for `bool` it has the same
-/// layout in memory.
+/// The Arrow type of values; `int64` for calendars that Arrow does not have. Except for `bool` it has the same layout
+/// in memory.
 pub fn arrow_type(dtype: DType) -> DataType {
     match dtype {
         DType::Bool => DataType::Boolean,

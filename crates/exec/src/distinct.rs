@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn more_values_than_the_limit_holds_are_told() {
+    fn more_values_than_the_limit_are_reported() {
         let quota = Quota::new(1 << 10);
         let sink = Distinct::new(DType::Int64, &quota);
         let field = Field::from_vec(DType::Int64, (0..1000i64).collect()).unwrap();

@@ -7,7 +7,7 @@
 //!    store ([`tessera_planner::durable`]). If the statement ran before, it lists the stored chunks and
 //!    [finds](tessera_planner::recover) the remaining work.
 //! 2. The scheduler loads stored chunks instead of computing them ([`Stored`]). A chunk that is missing or corrupt is
-//!    a miss: its operand runs, and its inputs are made again.
+//!    a miss: its operand runs, and its inputs are recomputed.
 //! 3. A thread that computed an operand of a selected stage queues its chunks for a background write. The bytes in
 //!    the queue are bounded; chunks beyond the bound are not stored. No statement fails or waits because of a write,
 //!    but its chunks stay in memory, and charged, until they are written.
@@ -16,8 +16,8 @@
 //! 5. Chunks are removed with their statement; leftovers are [collected](DurableStore::collect).
 //!
 //! Invariants: a reader sees a whole operand or none, and verifies checksums. Chunks are addressed by their lineage
-//! ([`tessera_planner::key`]), never by when or by whom they were made, so that a file of another plan, version or
-//! process is at worst not found.
+//! ([`tessera_planner::key`]), never by their time or writer, so that a file of another plan, version or process is at
+//! worst not found.
 
 mod collect;
 mod reads;
@@ -89,7 +89,7 @@ struct Counters {
 }
 
 impl Did {
-    /// What was done since `before`.
+    /// The work since `before`.
     pub fn since(&self, before: &Did) -> Did {
         Did {
             written: self.written.saturating_sub(before.written),

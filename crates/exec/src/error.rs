@@ -183,7 +183,7 @@ pub enum Error {
 pub struct ErrorReport {
     /// Its stable name.
     pub code: String,
-    /// Class of the error: who has to act.
+    /// Class of the error: the party that has to act.
     pub class: Class,
     /// The message, with its causes.
     pub message: String,
@@ -276,7 +276,7 @@ impl Error {
         }
     }
 
-    /// Class of the error: who has to act.
+    /// Class of the error: the party that has to act.
     pub fn class(&self) -> Class {
         match self {
             Error::Plan(e) => e.class(),

@@ -25,11 +25,11 @@ pub enum OperandState {
     Finished,
     /// Its outputs are released.
     Freed,
-    /// It failed, or cannot run because one of its inputs failed.
+    /// Failed, or cannot run because one of its inputs failed.
     Fatal,
-    /// It runs, and was asked to stop.
+    /// Runs, and was asked to stop.
     Cancelling,
-    /// It stopped, or was never started, because its plan was cancelled.
+    /// Stopped, or was never started, because its plan was cancelled.
     Cancelled,
 }
 

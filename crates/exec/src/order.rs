@@ -8,7 +8,8 @@
 //! them is a result of the order: the [`Shelf`] sees every operand that runs and retains what others read. The results
 //! of the order begin with those of the plan, so that a sink may take their chunks.
 //!
-//! Invariants: the chunks of an order do not depend on what is available; a chunk that turns out to be missing is made.
+//! Invariants: the chunks of an order do not depend on which chunks are available; a chunk that turns out to be missing
+//! is computed.
 
 use crate::chunk::Chunk;
 use crate::chunk::ipc::{self, Compression, Message};
@@ -34,7 +35,7 @@ use tessera_planner::tile;
 /// Upper bound on the operands of an order: they are counted one by one.
 pub const OPERANDS_MAX: u64 = 1 << 24;
 
-/// Loads chunks of a plan that are available elsewhere, and sees those that are made here.
+/// Loads chunks of a plan that are available elsewhere, and receives the chunks that are computed here.
 pub trait Shelf: Send + Sync + Debug {
     /// Fetches the chunks of an operand, which have `bytes` bytes; `None` if they are not available, so that they are
     /// made. Errors of class `retry` are retried a bounded number of times.
@@ -66,7 +67,7 @@ pub enum Found {
     Stored {
         /// The object.
         object: Bytes,
-        /// Where it is from.
+        /// The store that the object was read from.
         stored: Arc<Stored>,
     },
 }
@@ -107,7 +108,7 @@ impl Found {
     }
 }
 
-/// Encodes the chunks of an operand, or that of one output, as one object of [Arrow IPC](ipc).
+/// Encodes the chunks of an operand, or the chunk of one output, as one object of [Arrow IPC](ipc).
 ///
 /// # Errors
 /// Errors of [`ipc`].
@@ -153,7 +154,7 @@ fn stage_name(stage: StageId) -> impl Display {
 pub struct Totals {
     /// For each stage, operands that ran, and thread-seconds.
     pub stages: Vec<(u64, f64)>,
-    /// Operands of all orders by state. An order counts what it runs and what it loads for that.
+    /// Operands of all orders by state. An order counts its assigned operands, and the chunks that it loads for them.
     pub states: StateCounts,
     /// Requests to storage.
     pub requests: u64,
@@ -213,7 +214,7 @@ pub struct OfWorker {
 /// How a plan is run with a shelf.
 #[derive(Debug)]
 pub struct Shelved {
-    /// Where available chunks are fetched from.
+    /// Fetches available chunks.
     pub shelf: Arc<dyn Shelf>,
     /// The chunks on the shelf, or that it can fetch.
     pub recovery: Recovery,
@@ -261,7 +262,7 @@ impl Order {
                     let what = format!("operand {number} of {stage:?}, which has {count}");
                     return Err(Error::Broken { what });
                 }
-                // One that is available is loaded.
+                // An available operand is loaded.
                 if !is_there(*stage, number) && met[stage.0 as usize].insert(number) {
                     open.push((*stage, number));
                 }

@@ -96,7 +96,7 @@ impl Pool {
         self.try_take(len).unwrap_or_else(|e| e.raise())
     }
 
-    /// As [`Pool::take`], for callers that are not operands.
+    /// Like [`Pool::take`], for callers that are not operands.
     ///
     /// # Errors
     /// [`NoMemory`] if the system refuses memory.
@@ -306,7 +306,7 @@ impl PooledBuf {
     /// The bytes as whole values, writable.
     ///
     /// # Panics
-    /// As [`PooledBuf::typed`].
+    /// Those of [`PooledBuf::typed`].
     pub fn typed_mut<T: Plain>(&mut self) -> &mut [T] {
         let cells: NonNull<T> = self.owner.ptr().cast();
         assert!(cells.is_aligned(), "a buffer is not aligned for its values");
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_the_system_refuses_ends_who_asks_for_it() {
+    fn refused_memory_fails_only_its_caller() {
         let quota = Quota::new(64 << 20);
         let pool = Pool::new(quota.clone(), 32 << 20);
         drop(pool.take(5 << 20));

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_have_is_told_from_what_there_never_is() {
+    fn memory_that_others_hold_differs_from_memory_beyond_the_limit() {
         let quota = Quota::new(100);
         let (own, other) = (quota.account(), quota.account());
         let held = (own.reserve(40).unwrap(), other.reserve(50).unwrap());

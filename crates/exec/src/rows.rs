@@ -21,11 +21,11 @@ pub const ROWS_LACKS: u8 = 4;
 /// First byte of a [`RowsPart`] in postcard.
 pub const ROWS_PART: u8 = 5;
 
-/// Code of the error of a task whose worker does not get the rows that another one keeps. The hint is the address of the
-/// other one.
+/// Code of the error of a task whose worker does not get the rows that another worker keeps. The hint is the address of
+/// the other worker.
 pub const ROWS_HOLDER_LOST: &str = "holder_lost";
 
-/// Code of the error of a worker that cannot run a task because it has other versions of what computes rows.
+/// Code of the error of a worker that cannot run a task because other versions of the libraries compute its rows.
 pub const ROWS_REFUSED: &str = "refused";
 
 /// Upper bound on the bytes of one batch, which its reader holds until its last piece has arrived.
@@ -42,7 +42,7 @@ pub struct RowsPart {
     pub before: u64,
 }
 
-/// What a task has done so far.
+/// The progress of a task.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct RowsRuns {
     /// Rows computed.

@@ -37,8 +37,8 @@ use tokio::sync::oneshot;
 pub struct How {
     /// Stored chunks, which are loaded, and the stages whose computed chunks are written.
     pub stored: Option<Stored>,
-    /// Chunks available in other processes, for a plan that several processes run. Together with `stored`, they are
-    /// loaded, and `stored` only says what is written.
+    /// Chunks available in other processes, for a plan that several processes run. If it is set, chunks are loaded only
+    /// through it, and `stored` only selects the chunks that are written.
     pub shelved: Option<Shelved>,
     /// Set for a plan that [is small](tessera_planner::cost::is_small) with a sink that does not wait: the calling
     /// thread runs it as far as possible without waiting, most often to its end.
@@ -151,7 +151,7 @@ impl Runtime {
         &self.shared.config
     }
 
-    /// What runs its reads of storage, and connections.
+    /// The runtime of reads of storage, and of connections.
     pub fn io(&self) -> &Handle {
         &self.shared.io
     }
@@ -204,7 +204,7 @@ impl Runtime {
         }))
     }
 
-    /// Encodes the chunks of an operand, or that of one output, for another party.
+    /// Encodes the chunks of an operand, or the chunk of one output, for another party.
     ///
     /// # Errors
     /// Errors of [`encode`].
@@ -300,7 +300,7 @@ impl Drop for Runtime {
         let (over, left): (Vec<_>, Vec<_>) =
             self.threads.drain(..).partition(std::thread::JoinHandle::is_finished);
         for thread in over {
-            // A thread's panics are fenced; one that got through was reported by the panic hook.
+            // Panics of operands are caught. The panic hook has reported a panic that ended the thread.
             let _ = thread.join();
         }
         // Tasks on tokio may hold the other references for a moment longer.

@@ -99,8 +99,8 @@ pub type Prepared = Box<dyn Any + Send>;
 
 /// Runs operands.
 pub trait TaskRunner: Send + Sync {
-    /// Returns the I/O that precedes an operand, to be awaited on tokio; `None` if there is none. It uses memory of
-    /// the operand's peak. Errors of class `retry` make it run again, a bounded number of times.
+    /// Returns the I/O that precedes an operand, to be awaited on tokio; `None` if the operand has no such I/O. The I/O
+    /// uses memory of the operand's peak. Errors of class `retry` repeat it a bounded number of times.
     fn prepare(
         &self,
         stage: StageId,
@@ -212,7 +212,8 @@ impl TaskContext<'_> {
         places.iter().any(|(o, _)| *o == output)
     }
 
-    /// As [`TaskContext::buffer`], for the cells of an output: in their place in the result, if the sink has one.
+    /// Like [`TaskContext::buffer`], for the cells of an output. If the sink has a place for them in the result, the
+    /// buffer is that place.
     pub fn cells(&self, output: u32, bytes: usize) -> PooledBuf {
         let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
         match places.iter().position(|(o, place)| *o == output && place.len() == bytes) {
@@ -228,7 +229,7 @@ pub struct Inputs {
     /// Output, row-major number of the chunk, chunk.
     chunks: SmallVec<[(OutputRef, u64, FinishedChunk); 2]>,
     tiling: Option<Arc<dyn Tiling>>,
-    /// True if there are so many chunks that they are sorted for binary search.
+    /// True if the number of chunks is large enough to sort them for binary search.
     sorted: bool,
 }
 
@@ -315,7 +316,7 @@ pub struct Stats {
     pub bytes_spilled: u64,
     /// Spilled bytes that were read again.
     pub bytes_read_back: u64,
-    /// Spilled chunks that were made again because their files were corrupt.
+    /// Spilled chunks that were recomputed because their files were corrupt.
     pub spill_misses: u64,
     /// Number of times work was dropped to continue with less memory.
     pub restarts: u64,

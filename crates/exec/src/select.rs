@@ -303,7 +303,7 @@ mod tests {
         Room::new(quota.clone(), Pool::new(quota, limit), Store::open(dir, spill))
     }
 
-    /// Gives a sink `chunks` of `len` numbers from 0 on and selects those that 3 does not divide.
+    /// Sends `chunks` chunks of `len` consecutive numbers to a sink, and selects the numbers that 3 does not divide.
     fn fill(sink: &Select, room: &Room, chunks: u64, len: u64) {
         for k in (0..chunks).rev() {
             let numbers: Vec<i64> = ((k * len) as i64..((k + 1) * len) as i64).collect();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_memory_is_kept_in_files() {
+    fn selections_larger_than_memory_go_to_files() {
         let dir = tempfile::tempdir().unwrap();
         // 160 KB are selected; memory is 64 KB.
         let r = room(64 << 10, 1 << 20, dir.path());
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_stays_in_order_and_in_the_quota() {
+    fn selected_cells_stay_ordered_and_within_the_quota() {
         let dir = tempfile::tempdir().unwrap();
         let r = room(1 << 20, 0, dir.path());
         let quota = r.quota.clone();
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_that_never_came_is_told() {
+    fn a_missing_chunk_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let sink = Select::new(Grid::regular(&[4], &[2]), room(1 << 20, 0, dir.path()));
         let x = Arc::new(Chunk::from_vec(&[2], vec![1i64, 2]).unwrap());

@@ -50,7 +50,7 @@ impl Sink for ZarrWriter {
 }
 
 /// The chunks that an [order](crate::order::Order) writes to an output of another process. Results of the order that
-/// are none of the plan are not written.
+/// are not results of the plan are not written.
 impl Sink for PartBatch {
     fn chunk(
         &self,

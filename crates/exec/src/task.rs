@@ -47,7 +47,7 @@ use tessera_storage::source::{ArrayReader, Counters, Options, Rules};
 /// Smallest chunk, in bytes, that is stored past the caches.
 const STREAM_MIN: u64 = 1 << 20;
 
-/// Where the cells of a source are read from.
+/// The source of an array's cells.
 #[derive(Debug, Clone)]
 pub enum Origin {
     /// A stored array.
@@ -58,7 +58,7 @@ pub enum Origin {
     Lent(Arc<Lent>),
 }
 
-/// Where a stored array was opened, for another process that has to open it too.
+/// The location of a stored array, so that another process can open it too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceLocation {
     /// The path or URL, as [`tessera_storage::source::open`] takes it.
@@ -295,8 +295,8 @@ impl Operand<'_> {
         o.fields.iter().enumerate().map(buffer).collect()
     }
 
-    /// As [`Operand::buffers`], without a mask buffer if no cell comes out masked: [`Operand::chunk`] then uses a
-    /// shared mask.
+    /// Like [`Operand::buffers`], but without a mask buffer if no cell of the output is masked. Then [`Operand::chunk`]
+    /// uses a shared mask.
     fn buffers_if(&self, output: usize, masks: bool) -> Vec<PooledBuf> {
         let o = &self.stage.outputs[output];
         let cells = o.grid.region(self.index).cells() as usize;

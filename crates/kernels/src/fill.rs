@@ -81,7 +81,7 @@ pub fn fill(
     Ok(())
 }
 
-/// As [`fill`], along the last axis: the last cell of a line stays in a register.
+/// Like [`fill`], along the last axis: the last cell of a line stays in a register.
 fn lines<const N: usize>(
     len: usize,
     value: &mut [u8],

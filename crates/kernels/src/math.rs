@@ -349,7 +349,7 @@ pub(crate) fn log_f32(x: f32) -> f32 {
     log_special_f32(x, k.mul_add(LN2_HI_F32, f + y))
 }
 
-/// As [`log_special`].
+/// Like [`log_special`].
 #[inline(always)]
 fn log_special_f32(x: f32, y: f32) -> f32 {
     let y = if x == f32::INFINITY { x } else { y };

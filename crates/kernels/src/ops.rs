@@ -31,7 +31,7 @@ pub(crate) type OpFn = unsafe fn(*mut u8, *const u8, *const u8, *const u8, u64, 
 /// The pointer is aligned and valid for [`N`] cells per tile.
 pub(crate) type IotaFn = unsafe fn(*mut u8, i64, i64, usize);
 
-/// An operation on tiles: one of the program's, or one that compilation merges from several.
+/// An operation on tiles: an operation of the program, or one that compilation merges from several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TileOp {
     /// The operation of the program.
@@ -70,7 +70,7 @@ pub(crate) enum TileOp {
 /// Those of [`OpFn`].
 #[inline(always)]
 unsafe fn cells<'a, A>(from: *const u8, tiles: usize) -> &'a [A] {
-    // SAFETY: by the contract of [`OpFn`] the caller gives `N * tiles` aligned cells that nobody writes during the
+    // SAFETY: by the contract of [`OpFn`] the caller passes `N * tiles` aligned cells that are not written during the
     // call.
     unsafe { std::slice::from_raw_parts(from.cast(), N * tiles) }
 }
@@ -192,7 +192,7 @@ impl Index for i64 {
 impl Index for f64 {
     #[inline(always)]
     fn fill(to: &mut [f64], first: i64, step: i64) {
-        // As long as all intermediate numbers are exact, floats count as integers do; few machines convert vectors of
+        // While all intermediate numbers are exact, floats count as integers do. Few machines convert vectors of
         // integers.
         const EXACT: u64 = 1 << 52;
         let exact = |x: Option<i64>| x.is_some_and(|x| x.unsigned_abs() <= EXACT);

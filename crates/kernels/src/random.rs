@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_have_their_numbers_wherever_they_stand() {
+    fn random_cells_depend_only_on_their_position() {
         for start in [0, 1, 2, 4, 7, 8, 64, (1 << 40) - 3, (1 << 40) + 16] {
             let in_turn: [i64; N] = std::array::from_fn(|i| start + i as i64);
             let mut apart = in_turn;

@@ -15,7 +15,7 @@ pub fn unshuffle(block: &[u8], item: usize, wanted: Range<usize>, out: &mut [u8]
     join(block, item, wanted, out, false);
 }
 
-/// As [`unshuffle`], with the bytes of each item in reverse order.
+/// Like [`unshuffle`], with the bytes of each item in reverse order.
 pub fn unshuffle_reversed(block: &[u8], item: usize, wanted: Range<usize>, out: &mut [u8]) {
     join(block, item, wanted, out, true);
 }
@@ -92,7 +92,7 @@ unsafe fn body2(planes: &[&[u8]], cells: &mut [u8]) {
 }
 
 /// # Safety
-/// As [`body2`].
+/// Those of [`body2`].
 #[inline(always)]
 unsafe fn body4(planes: &[&[u8]], cells: &mut [u8]) {
     let [a, b, c, d] = planes else { return };
@@ -104,7 +104,7 @@ unsafe fn body4(planes: &[&[u8]], cells: &mut [u8]) {
 }
 
 /// # Safety
-/// As [`body2`].
+/// Those of [`body2`].
 #[inline(always)]
 unsafe fn body8(planes: &[&[u8]], cells: &mut [u8]) {
     let [a, b, c, d, e, f, g, h] = planes else { return };

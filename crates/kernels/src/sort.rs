@@ -250,7 +250,7 @@ impl<'a> Walk<'a> {
         if self.steps == 1 && self.out.valid.is_none() {
             let size = size_of::<T>();
             let (from, end) = ((to + at) * size, (to + self.out.kept as usize) * size);
-            // More parts may follow than are kept.
+            // More parts may follow than the result keeps.
             let places = self.out.value[from.min(end)..end].chunks_exact_mut(size);
             places.zip(cells).for_each(|(place, (cell, _))| cell.write(place, 0));
             return;
@@ -331,8 +331,8 @@ impl<'a> Walk<'a> {
         )
     }
 
-    /// Sorts pairs of keys and positions with `sort`, which has to sort as many as it is told. Positions break ties,
-    /// which makes the sort stable.
+    /// Sorts pairs of keys and positions with `sort`, which sorts as many pairs as it is asked to. Positions break
+    /// ties, which makes the sort stable.
     fn positions<T: Keyed, P>(
         mut self,
         order: SortOrder,
@@ -538,7 +538,7 @@ mod tests {
 
     #[test]
     fn positions_of_narrow_cells_are_those_of_a_stable_sort() {
-        // Around a vector, a network, and what is partitioned through a buffer.
+        // Lengths around those of a vector, of a network, and of lines that are partitioned through a buffer.
         for n in [1, 7, 33, 70, 1500] {
             let mut random = crate::noise(n as u64 + 1);
             let wide: Vec<u64> = (0..3 * n).map(|_| random() >> 20).collect();

@@ -45,7 +45,7 @@ pub struct Windows<'a> {
     pub axis: usize,
     /// Extent of the window.
     pub frame: Frame,
-    /// Smallest number of unmasked cells that gives a value.
+    /// Smallest number of unmasked cells in a window whose result is not masked.
     pub min_count: u64,
     /// Length of the whole axis.
     pub len: u64,

@@ -182,7 +182,7 @@ impl Builder {
         self.taken(input, axis, positions)
     }
 
-    /// As [`Builder::take`], of positions that were checked before.
+    /// Like [`Builder::take`], for positions that have been checked.
     pub(crate) fn taken(
         &mut self,
         input: NodeId,
@@ -262,7 +262,7 @@ impl Builder {
     /// A reduction of whole axes.
     ///
     /// # Errors
-    /// As [`Builder::reduce`].
+    /// Those of [`Builder::reduce`].
     pub fn reduce_axes(
         &mut self,
         input: NodeId,

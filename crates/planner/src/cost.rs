@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_in_the_unit_that_suits_them() {
+    fn times_are_shown_in_a_suitable_unit() {
         assert_eq!([7, 3_400, 1_200_000].map(time), ["7 µs", "3.4 ms", "1.2 s"]);
     }
 }

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_of_many_chunks_are_kept_once_for_each_branch_of_the_tree() {
+    fn sums_of_many_chunks_are_stored_once_for_each_branch_of_the_tree() {
         let mean = |b: &mut Builder, x| b.reduce_axes(x, ReduceKind::Mean, &[0, 1]).unwrap();
         let t = plan(1 << 30, mean);
         // load, partial sums, then combining by sixteens: a chunk takes some 7 ms, and sixteen of them are worth a
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_on_the_way_are_not_kept() {
+    fn intermediate_steps_are_not_stored() {
         // The exponentials pass through memory, each chunk for a single reader; the sorted lines are expensive.
         let t = plan(1 << 20, |b, x| {
             let y = b.map(ScalarOp::Exp, &[x]).unwrap();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_set_by_its_name() {
+    fn durability_is_set_by_name() {
         for d in [Durability::None, Durability::Auto, Durability::All] {
             assert_eq!(d.to_string().to_uppercase().parse(), Ok(d));
         }

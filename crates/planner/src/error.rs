@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use thiserror::Error;
 
-/// Who has to act on an error. Every crate of Tessera uses these classes.
+/// The party that has to act on an error. Every crate of Tessera uses these classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {

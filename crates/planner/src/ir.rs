@@ -188,7 +188,7 @@ pub enum Op {
         frame: Frame,
         /// The reduction (no argmin, argmax, add).
         kind: ReduceKind,
-        /// Smallest number of unmasked cells in a window that gives a value.
+        /// Smallest number of unmasked cells in a window whose result is not masked.
         min_count: u64,
     },
     /// The cells of each line along an axis in sorted order, or their positions. Lines that span several chunks of the
@@ -202,7 +202,8 @@ pub enum Op {
         limit: Option<u64>,
     },
     /// Order statistics of each line along an axis; the axis gets one position per probability. Masked cells are
-    /// skipped; a line with NaN gives NaN; an empty line is masked (NaN if the input cannot be masked).
+    /// skipped. The statistics of a line with NaN are NaN. Those of an empty line are masked, or NaN if the input
+    /// cannot be masked.
     Quantile {
         axis: usize,
         /// Probabilities and method.

@@ -16,8 +16,8 @@
 //! work that remains. [`place`] assigns operands to workers, cuts the plan into phases and counts the bytes moved
 //! between workers.
 //!
-//! Invariants: no I/O, no clock, no threads, no tokio, no DataFusion. Everything is a pure function of its arguments,
-//! and what decides bits (grids, trees, orders) depends only on the query, the sources' grids and [`config`].
+//! Invariants: no I/O, no clock, no threads, no tokio, no DataFusion. Everything is a pure function of its arguments.
+//! The structures that decide bits (grids, trees, orders) depend only on the query, the sources' grids and [`config`].
 
 pub mod build;
 pub mod catalog;

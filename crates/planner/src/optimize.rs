@@ -155,7 +155,7 @@ fn apply(pass: &Pass, old: &Rooted, config: &Config) -> Result<Rooted, Error> {
     Ok(prune(&Rooted { graph: b.graph, roots }))
 }
 
-/// Whether each node is a root or one of its ancestors.
+/// For each node, true if it is a root or an ancestor of one.
 fn needed(of: &Rooted) -> Vec<bool> {
     let mut needed = vec![false; of.graph.len()];
     for r in &of.roots {

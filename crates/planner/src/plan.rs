@@ -146,7 +146,7 @@ pub enum Task {
         /// Extent of the window.
         frame: Frame,
         kind: ReduceKind,
-        /// Smallest number of unmasked cells in a window that gives a value.
+        /// Smallest number of unmasked cells in a window whose result is not masked.
         min_count: u64,
     },
     /// Sorts whole lines along an axis, or returns their positions. The stage's cells are the input's; the output has
@@ -336,7 +336,7 @@ impl Plan {
 }
 
 impl Task {
-    /// What the task does, without its parameters.
+    /// The name of the task, without its parameters.
     pub fn name(&self) -> String {
         match self {
             Task::Load { .. } => "load".into(),

@@ -67,7 +67,7 @@ impl Blocks {
 /// Layout of the runs of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Runs {
-    /// Whether the runs hold positions with the cells.
+    /// With [`SortWhat::Positions`], runs hold positions along with the cells.
     pub what: SortWhat,
     /// Distance between the cells in the index.
     pub every: u64,

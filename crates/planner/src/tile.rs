@@ -1,4 +1,4 @@
-//! Which chunks an operand reads, who reads a chunk, and what an operand costs: functions, not lists.
+//! The chunks that an operand reads, the readers of a chunk, and the cost of an operand: functions, not lists.
 //!
 //! ```text
 //!   operand (stage, index)  ──grid──▶ its cells ──access──▶ cells of the input ──grid──▶ chunks of the input

@@ -122,7 +122,7 @@ pub enum Truncation {
     Micros(i64),
     /// The week, from Monday.
     Week,
-    /// That many months, from January: 1, 3 or 12.
+    /// Periods of this number of months, from January: 1, 3 or 12.
     Months(u32),
 }
 
@@ -173,7 +173,7 @@ pub fn first_weekday(calendar: Calendar) -> i64 {
 
 fn day_of_year(t: DateTime, calendar: Calendar) -> i64 {
     if calendar == Calendar::Mixed {
-        // As cftime, count the ten days that the reform skipped.
+        // Like cftime, count the ten days that the reform skipped.
         let leap = t.month > 2 && days_in_month(t.year, 2, calendar) == 29;
         return CUMULATIVE[t.month as usize - 1] + i64::from(leap) + i64::from(t.day);
     }

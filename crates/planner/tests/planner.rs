@@ -54,7 +54,7 @@ fn plan(b: Builder, roots: &[NodeId]) -> Tiling {
 }
 
 #[test]
-fn a_part_of_a_graph_is_what_its_root_needs() {
+fn a_part_of_a_graph_holds_the_nodes_that_its_root_needs() {
     let mut b = Builder::new(Config::default());
     let x = b.load(source("x", &[10], &[5])).unwrap();
     let y = b.load(source("y", &[10], &[5])).unwrap();
@@ -187,7 +187,7 @@ fn long_lines_are_sorted_in_runs() {
         let q = b.quantile(x, axis, q).unwrap();
         plan(b, &[s, q])
     };
-    // As many stages for a line of ten chunks as for one of a million, and operands that need little more.
+    // A line of ten chunks has as many stages as one of a million, and its operands need little less memory.
     let few = sorted(&[10 << 20], &[1 << 20], 0, None, Config::default());
     let many = sorted(&[1 << 40], &[1 << 20], 0, None, Config::default());
     assert_eq!(few.plan().stages.len(), 5, "{}", explain::plan(&few));
@@ -200,7 +200,7 @@ fn long_lines_are_sorted_in_runs() {
     assert_eq!((short, long), (10, 1 << 20));
     // A line of 8 TiB has runs of 8 GiB, of which each operand reads 1,024 parts.
     assert!(least < 30 << 20 && most < 2 << 30, "{least} {most}");
-    // Whichever axis, with short first chunks and lines beside each other, whole or only the beginning.
+    // Either axis, with short first chunks and adjacent lines, the whole result or only its beginning.
     for (shape, chunk) in [([7u64, 60], [2u64, 9]), ([60, 7], [50, 3]), ([1, 300], [1, 7])] {
         for axis in [0, 1] {
             for limit in [None, Some(3), Some(40)] {
@@ -280,7 +280,7 @@ fn all_parts_of_a_factorisation_are_one_stage() {
     let is_factor = |s: &Stage| matches!(s.task, Task::Factor { .. });
     let id = StageId(t.plan().stages.iter().position(is_factor).unwrap() as u32);
     assert!(t.peak(id, &[0, 0]) >= 8 * (900 + Factor::Svd.work_cells(30, 30)));
-    // Nobody pays for vectors that nobody asks for.
+    // Vectors that no result needs are not computed.
     assert_eq!(factors(&plan(b, &[svd.s])), ["svd [1] × 1"]);
 }
 
@@ -330,7 +330,7 @@ fn stacks_keep_their_cuts_until_they_are_too_large() {
 }
 
 #[test]
-fn what_cannot_be_factored_is_refused() {
+fn inputs_that_cannot_be_factored_are_refused() {
     let mut b = Builder::new(Config::default());
     let x = b.load(source("x", &[3, 4], &[3, 4])).unwrap();
     let v = b.load(source("v", &[3], &[3])).unwrap();
@@ -419,8 +419,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn readers_are_those_who_read(choices in proptest::collection::vec(any::<u8>(), 1..5), a in 1u64..8, c in 1u64..10) {
-        // One chunk an operand, a few, as many as there are.
+    fn counted_readers_equal_actual_readers(choices in proptest::collection::vec(any::<u8>(), 1..5), a in 1u64..8, c in 1u64..10) {
+        // One chunk for each operand, a few, as many as exist.
         for batch_cells in [Some(0), Some(12), None] {
             let mut b = Builder::new(Config { batch_cells, ..tiny() });
             let root = expression(&mut b, &choices, (a, c));

@@ -163,7 +163,7 @@ struct Head {
     dataset: Arc<DatasetLabels>,
 }
 
-/// Where the cells are.
+/// The place of the cells.
 enum Cells {
     /// In the chunks in which they were computed.
     Chunked(Box<Chunked>),

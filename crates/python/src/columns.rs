@@ -1,4 +1,4 @@
-//! Rows as Python's own values, and as memory of columns: what works without pyarrow.
+//! Rows as Python's own values, and as memory of columns: the forms that work without pyarrow.
 
 use crate::memory::Memory;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};

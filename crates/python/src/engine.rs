@@ -34,7 +34,7 @@ const SHUTDOWN_MAX: Duration = Duration::from_secs(1);
 /// Threads for blocking work.
 const BLOCKING_MAX: usize = 64;
 
-/// What runs SQL, with the threads that it runs on.
+/// The engine that runs SQL, and its threads.
 #[pyclass(frozen, weakref)]
 pub(crate) struct Engine {
     /// The process that opened it: threads do not survive a fork.
@@ -183,7 +183,7 @@ impl<'a> RunningStatement<'a> {
             };
             if let Err(interrupt) = py.check_signals().and(told) {
                 self.handle.cancel();
-                // It has ended when the caller goes on; after that time it ends by itself.
+                // The statement has ended when the caller continues. After a timeout it ends by itself.
                 let _ = self.wait(py, PATIENCE);
                 return Err(interrupt);
             }
@@ -191,7 +191,7 @@ impl<'a> RunningStatement<'a> {
     }
 }
 
-/// What another thread sends, without the interpreter.
+/// Receives a value from another thread, with the interpreter released.
 fn received<T: Send>(
     py: Python<'_>,
     channel: &Mutex<Receiver<T>>,
@@ -298,7 +298,7 @@ fn remote(
     Ok((opened, checked))
 }
 
-/// Waits until a server accepts statements, and looks for signals meanwhile.
+/// Waits until a server accepts statements. Handles signals in the meantime.
 fn accepted(py: Python<'_>, checked: Receiver<Result<(), Error>>) -> PyResult<()> {
     let checked = Mutex::new(checked);
     loop {
@@ -365,7 +365,7 @@ impl Engine {
             Ok(running) => running.follow(py, watch.as_ref()),
             Err(e) => Ok(Err(e)),
         };
-        // It may be the last use of a connection that was closed in the meantime.
+        // This may be the last reference to a connection that was closed in the meantime.
         py.detach(|| drop(opened));
         let replies = outcome?.map_err(|e| exception(py, &e, sql))?;
         replies.into_iter().map(|reply| Reply::new(py, reply)).collect()

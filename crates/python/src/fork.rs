@@ -6,7 +6,7 @@
 //! pointers into anything. Therefore no thread may wait there when the process forks: [`hold`] has all threads of all
 //! runtimes wait at a gate of the standard library, whose waiters only the kernel knows, until the process has forked.
 //!
-//! That is not possible while a thread runs something else. Then the child cannot start threads of this library, which
+//! A thread that runs other work cannot wait at the gate. Then the child cannot start threads of this library, which
 //! the package reports.
 
 use crate::engine::Engine;
@@ -49,7 +49,7 @@ impl Threads {
         }
         let mut sent = self.workers;
         loop {
-            // The runtime starts a thread for what none of its idle ones takes.
+            // The runtime starts a thread for a task that no idle thread takes.
             while sent < self.live.load(Ordering::SeqCst) {
                 let gate = gate.clone();
                 handle.spawn_blocking(move || gate.pass());
@@ -71,7 +71,7 @@ impl Drop for Threads {
     }
 }
 
-/// Where threads wait until it opens.
+/// The place where threads wait until it opens.
 #[derive(Default)]
 struct Gate {
     state: Mutex<GateState>,
@@ -98,7 +98,7 @@ impl Gate {
         }
     }
 
-    /// Waits until so many threads wait. False if they do not in time.
+    /// Waits until this number of threads wait. False if they do not in time.
     fn wait_for(&self, threads: usize, until: Instant) -> bool {
         let mut state = self.lock();
         while state.waiting < threads {
@@ -150,7 +150,7 @@ pub(crate) fn hold(py: Python<'_>, engines: Vec<Bound<'_, Engine>>) -> Held {
     let process = std::process::id();
     let idle: Option<Vec<_>> = engines.iter().map(|engine| engine.get().idle()).collect();
     let idle: Option<Vec<_>> = idle.map(|all| all.into_iter().flatten().collect());
-    // One that is being opened or closed, or that runs a statement, has threads that cannot wait.
+    // An engine that is being opened or closed, or that runs a statement, has threads that cannot wait.
     let idle = idle.filter(|all| all.len() == RUNTIMES.load(Ordering::SeqCst));
     let Some(idle) = idle else { return Held { gates: Vec::new(), is_whole: false, process } };
     py.detach(|| {

@@ -48,7 +48,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // After a fork a thread of the parent may have held the pool's lock, which nobody releases here.
+        // After a fork, a thread of the parent may have held the pool's lock, which no thread of the child releases.
         if self.process != std::process::id() {
             std::mem::forget(self.bytes.take());
         }

@@ -1,4 +1,4 @@
-//! What a script consists of, before it runs.
+//! The statements of a script, before it runs.
 
 use crate::error::exception;
 use pyo3::prelude::*;

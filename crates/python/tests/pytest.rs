@@ -1,8 +1,8 @@
 //! Runs the tests of the Python package: `python/tests` with pytest, in a virtual environment of its own.
 //!
-//! The environment lies in `target/tmp` and is made of `python/tests/requirements.txt` from PyPI; it is made again when
-//! that file changes. `TESSERA_PYTHON` names another interpreter than `python3`. Without Python 3.11 the test says so and
-//! passes; with `CI=true` it fails.
+//! The environment is in `target/tmp` and is made of `python/tests/requirements.txt` from PyPI; it is made again when
+//! that file changes. `TESSERA_PYTHON` names another interpreter than `python3`. Without Python 3.11 the test reports
+//! it and passes; with `CI=true` it fails.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
@@ -73,7 +73,7 @@ fn site() -> Result<PathBuf, String> {
     for entry in fs::read_dir(root().join("python/tessera_sql")).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
         let name = path.file_name().unwrap();
-        // A module that somebody built or linked there is not the one to be tested.
+        // A native module that was built or linked there is not the one under test.
         if name != "__pycache__" && path.extension().is_none_or(|e| e != "so") {
             link(&path, Path::new(name)).map_err(failed)?;
         }

@@ -358,7 +358,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_told_from_sql() {
+    fn commands_differ_from_sql() {
         use Command::*;
         for (text, want) in [
             ("\\d", Some(Tables(String::new()))),
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_a_way_out() {
+    fn errors_are_reported_with_a_hint() {
         let told = |text: &str| Command::parse(text).unwrap().unwrap_err().render("");
         insta::assert_snapshot!(told(".tmier on"), @"
         error[usage]: unknown command `.tmier`

@@ -13,18 +13,18 @@ pub use call::{Call, call as open_call};
 use crate::lex::{Token, TokenKind, tokens};
 use crate::words;
 
-/// The word at the cursor and what may stand there.
+/// The word at the cursor, and its candidates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Context {
     /// The first byte of the text that a completion replaces.
     pub start: usize,
     /// The replaced text, up to the cursor.
     pub word: String,
-    /// What may stand at the word's place.
+    /// The candidates for the word.
     pub what: What,
 }
 
-/// What may stand at the cursor.
+/// The candidates at the cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     /// Nothing to complete: inside a comment, a number, a text of unknown meaning.

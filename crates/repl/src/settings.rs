@@ -45,7 +45,7 @@ impl Settings {
     /// `.mode FORMAT`
     ///
     /// # Errors
-    /// `usage`: an unknown format, or one that is not for a screen.
+    /// `usage`: the format is unknown, or not for a screen.
     pub fn set_mode(&mut self, name: &str) -> Result<(), Error> {
         let format = Format::parse(name)?;
         if !format.is_text() {
@@ -75,10 +75,10 @@ impl Settings {
         }
     }
 
-    /// `.output FILE`: the file is created anew.
+    /// `.output FILE`: creates the file, or replaces it.
     ///
     /// # Errors
-    /// `io`: it cannot be created.
+    /// `io`: the file cannot be created.
     pub fn set_output(&mut self, name: &str) -> Result<(), Error> {
         self.output = None;
         if !name.is_empty() {

@@ -120,7 +120,7 @@ fn later(construct: &str) -> Error {
     Error::Unsupported { construct: construct.into(), hint: None }
 }
 
-/// What `--version` prints: server and workers go together if the second line is the same.
+/// The text of `--version`. A server and workers can work together if their second lines are equal.
 fn versions() -> &'static str {
     static VERSIONS: LazyLock<String> = LazyLock::new(|| {
         let (protocol, kernels) = (tessera_cluster::PROTOCOL, tessera_cluster::KERNELS);

@@ -75,7 +75,7 @@ struct Connection {
 
 impl Remote {
     /// The server at `url`, or the live one of several URLs separated by commas; nothing is sent yet. Without a token,
-    /// that of a server of this user on this machine is used, if it exists.
+    /// the token of a server of this user on this machine is used, if it exists.
     ///
     /// # Errors
     /// The text is not a URL of a server.
@@ -118,7 +118,7 @@ impl Remote {
     }
 }
 
-/// What is read of a successful response.
+/// The body of a successful response.
 trait Received: Sized {
     fn read(
         response: Response,
@@ -237,8 +237,8 @@ impl Connection {
         })
     }
 
-    /// Creates a session if there is none. A session ends with its server: of several servers, statements have one only
-    /// once there is something in it.
+    /// Creates a session if none exists. A session ends with its server, so with several servers statements have a
+    /// session only once it has state.
     async fn session(&self, parsed: &Parsed) -> Result<(), Error> {
         let fills = match &parsed.statement {
             Statement::Set { .. } => true,

@@ -263,7 +263,7 @@ impl Server {
 /// How a server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// It was asked to leave.
+    /// The worker was asked to leave.
     Left,
     /// Another server has taken over from it. It may stand by for that one.
     Fenced,

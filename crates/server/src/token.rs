@@ -1,4 +1,4 @@
-//! Tokens that a server creates, and where clients of the same user find them.
+//! Tokens that a server creates, and the files in which clients of the same user find them.
 //!
 //! Any user who can open a port of this machine could otherwise act as the user who runs the server. So a server
 //! without a token creates one at each start, as Jupyter does. It prints the token on stderr, and stores it while it
@@ -45,7 +45,7 @@ impl Published {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         fs::set_permissions(directory, Permissions::from_mode(0o700))?;
         let path = directory.join(name(address.ip(), address.port()));
-        // It appears atomically: a client reads it as soon as it has its name.
+        // The file appears atomically: a client reads it as soon as it has its name.
         let made = directory.join(format!(".{}.part", uuid::Uuid::new_v4().simple()));
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&made)?;
         let written = writeln!(file, "{}", token.reveal()).and_then(|()| fs::rename(&made, &path));

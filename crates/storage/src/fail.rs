@@ -62,7 +62,7 @@ pub fn point(name: &'static str) -> std::io::Result<()> {
 /// Runs the fail-point of a step of the document at `key`.
 ///
 /// # Errors
-/// As [`point`].
+/// Those of [`point`].
 #[inline(always)]
 pub(crate) fn document(key: &str, step: &'static str) -> std::io::Result<()> {
     #[cfg(debug_assertions)]
@@ -74,7 +74,7 @@ pub(crate) fn document(key: &str, step: &'static str) -> std::io::Result<()> {
 /// Runs the fail-point of an operand of a kind of stage, before the operand runs.
 ///
 /// # Errors
-/// As [`point`].
+/// Those of [`point`].
 #[inline(always)]
 pub fn operand(kind: impl FnOnce() -> String) -> std::io::Result<()> {
     #[cfg(debug_assertions)]
@@ -218,7 +218,7 @@ mod debug {
         use super::*;
 
         #[test]
-        fn what_is_written_is_read_or_refused() {
+        fn fail_points_parse_or_are_refused() {
             assert!(parse("").unwrap().is_empty());
             let all =
                 parse("spill.write=enospc; catalog.put=abort@3;publish=wait:/tmp/a@2").unwrap();

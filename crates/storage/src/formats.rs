@@ -41,7 +41,7 @@ use tessera_planner::region::Dims;
 static FORMATS: [&dyn Format; 5] =
     [&netcdf::NetCdf, &hdf5::Hdf5, &tiff::Tiff, &grib::Grib, &safetensors::Safetensors];
 
-/// A file format. It is stateless: what it found is in the [`Group`] that it returns.
+/// A file format. It is stateless: its findings are in the [`Group`] that it returns.
 pub(crate) trait Format: Sync {
     /// Its name in messages.
     fn name(&self) -> &'static str;
@@ -144,7 +144,7 @@ pub(crate) struct FileChunks {
     pub(crate) index: Arc<dyn ChunkIndex>,
 }
 
-/// Where the chunks of an array are.
+/// Finds the chunks of an array in its file.
 pub(crate) trait ChunkIndex: fmt::Debug + Send + Sync {
     /// The places of `units`, indices of chunks, in that order; `None` for chunks that have no bytes in the file.
     fn find(&self, file: &View<'_>, units: &[Dims]) -> Result<Vec<Option<Place>>, Fault>;

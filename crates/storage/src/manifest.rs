@@ -63,7 +63,7 @@ impl Seal {
         Seal { bytes: encoded.len() as u64, crc32c: trailer(encoded).unwrap_or_default() }
     }
 
-    /// Returns the payload of a chunk if it matches this seal, else a description of what was found.
+    /// Returns the payload of a chunk if it matches this seal, else a description of the mismatch.
     pub(crate) fn open(self, encoded: &[u8]) -> Result<&[u8], String> {
         let found = |crc: u32| Seal { bytes: encoded.len() as u64, crc32c: crc }.to_string();
         let Some((payload, end)) = encoded.split_last_chunk::<TRAILER>() else {
@@ -339,7 +339,7 @@ mod tests {
         for cut in 0..good.len() {
             assert!(seal.open(&good[..cut]).is_err(), "{cut}");
         }
-        // Another chunk is valid in itself, but not the one that was written here.
+        // Another chunk is valid in itself, but has not this seal.
         assert!(seal.open(&chunk(b"more cells")).is_err());
     }
 }

@@ -160,16 +160,16 @@ async fn open_noted(
     Ok((opened, seen.close(store)))
 }
 
-/// What a cached dataset depends on, besides the contents of its objects.
+/// The parameters that a cached dataset depends on, besides the contents of its objects.
 fn cache_key(what: &str, group: &str, options: &Options, stores: &Stores) -> String {
     let how = (options.decode_cf, options.warehouse, &options.manifest, &options.format);
     let fence = stores.fence().rules();
     format!("{what:?} {group:?} {how:?} {fence:?} {}", store::key_of(options))
 }
 
-/// As [`open`], for a statement: it reads one version of each object, or the read fails with
-/// [`SourceError::Changed`]. Versions of immutable objects, as the tensors of a warehouse ([`Options::warehouse`]),
-/// are not checked.
+/// Like [`open`], for a statement: the dataset is read in one version of each object, or reads fail with
+/// [`SourceError::Changed`]. Immutable objects, such as the tensors of a warehouse ([`Options::warehouse`]), are not
+/// checked.
 pub async fn open_for(
     versions: &Arc<Versions>,
     url: &str,
@@ -188,7 +188,7 @@ pub async fn open_for(
     Ok(opened)
 }
 
-/// Opens what is at a location, of the requested format if there is one.
+/// Opens a location in the requested format, or in the first format that fits.
 async fn open_anew(
     location: &Location,
     options: &Options,

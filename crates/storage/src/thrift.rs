@@ -15,7 +15,7 @@ pub struct Compact<'a> {
     depth: usize,
 }
 
-/// What was parsed; the error says what is wrong.
+/// A parsed value, or the reason why the bytes are invalid.
 pub type Parsed<T> = Result<T, &'static str>;
 
 const CUT: &str = "it is cut off";
@@ -64,7 +64,7 @@ impl<'a> Compact<'a> {
     /// Walks a structure. `visit` receives each integer in it, with the ids of the fields that lead to it.
     ///
     /// # Errors
-    /// What is wrong with the bytes.
+    /// The reason why the bytes are invalid.
     pub fn structure(&mut self, visit: &mut dyn FnMut(&[i16], i64)) -> Parsed<()> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn structures_are_gone_through() {
+    fn structures_are_walked() {
         // 1: 3 as i32, 4: a list of one structure with 2: -1 as i64, 6: the text "ab".
         let bytes = [0x15, 6, 0x39, 0x1c, 0x26, 1, 0, 0x28, 2, b'a', b'b', 0];
         let (told, seen) = walk(&bytes);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_more_than_is_left_is_refused() {
+    fn lengths_beyond_the_end_are_refused() {
         // A list of 2^31 - 1 structures.
         assert_eq!(walk(&[0x19, 0xfc, 0xff, 0xff, 0xff, 0xff, 7, 0, 0]).0, Err(LONG));
         // A text of 100 bytes.

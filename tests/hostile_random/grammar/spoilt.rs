@@ -23,7 +23,7 @@ impl Grammar<'_> {
                 5 => words[at] = self.text(),
                 6 => words[at] = self.tensor(1),
                 7 => words[at] = self.pick::<super::Function>(&all.functions).name.clone(),
-                // Numbers are what sizes are made of.
+                // Replaces a number: sizes are numbers.
                 _ => {
                     let is_number = |i: &usize| words[*i].starts_with(|c: char| c.is_ascii_digit());
                     let numbers: Vec<usize> = (0..words.len()).filter(is_number).collect();
@@ -44,7 +44,7 @@ impl Grammar<'_> {
         self.pick::<String>(&words).clone()
     }
 
-    /// What may be no text at all.
+    /// Bytes that may be no text at all.
     pub(super) fn bytes(&mut self) -> Vec<u8> {
         let mut bytes = match self.draw(7) {
             0 => (0..self.draw(400)).map(|_| self.random.next() as u8).collect(),

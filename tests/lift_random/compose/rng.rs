@@ -26,7 +26,7 @@ impl Rng {
         self.next() % n.max(1)
     }
 
-    /// True in so many of a hundred cases.
+    /// True in this percentage of cases.
     pub(super) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

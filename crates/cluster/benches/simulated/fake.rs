@@ -26,7 +26,7 @@ pub(crate) struct Fake {
     pub(crate) threads: u32,
     /// Time that a thread takes for an operand.
     pub(crate) operand: Duration,
-    /// It loses what it knows of others before every `forgets`-th order; never if 0.
+    /// The worker forgets the chunks of other parties before every `forgets`-th order; never if 0.
     pub(crate) forgets: u64,
     plans: Mutex<BTreeMap<String, Known>>,
     pub(crate) orders: AtomicU64,

@@ -1,4 +1,4 @@
-//! Plans of many operands over stored arrays that nobody reads.
+//! Plans of many operands over stored arrays. Their cells are never read.
 
 use std::sync::Arc;
 use tessera_cluster::{Cluster, Drive, DriveOptions, Home, Identity};
@@ -73,7 +73,7 @@ impl Arrays<'_> {
 
 type Build = fn(&mut Arrays<'_>, f64) -> Result<NodeId, Error>;
 
-/// The plans, with about so many operands each.
+/// The plans, with about this number of operands each.
 pub(crate) fn plans(operands: u64) -> Result<Vec<Simulated>, Error> {
     let all: [(&'static str, Build); 5] = [
         ("mean of all cells", |a, n| {

@@ -66,7 +66,7 @@ impl Drive {
         let (mut said, mut sent, mut parts) =
             self.assign(worker, address, &mut message, alone, false).await?;
         if matches!(said, Said::Behind) {
-            // It lacks what came with an order that did not arrive, or that arrives later.
+            // The worker lacks log entries of an order that did not arrive, or that arrives later.
             (said, sent, parts) = self.assign(worker, address, &mut message, alone, true).await?;
         }
         let Said::Done(mut done) = said else {
@@ -225,7 +225,7 @@ fn of_report(report: ErrorReport, worker: u32, address: &str) -> Stop {
     }
 }
 
-/// The error of a worker that has forgotten what it is asked for, as it left or joined again.
+/// The error of a worker that has forgotten the requested plan because it left or joined again.
 pub(crate) fn forgotten(message: String) -> Error {
     Error::Reported(Box::new(ErrorReport {
         code: "not_found".into(),

@@ -47,7 +47,7 @@ impl Drive {
             } else if worker.is_none() && !self.is_result(stage) {
                 return Ok(None);
             }
-            // The first caller has it made again; the others find it available.
+            // The first caller has the chunk recomputed; the others find it available.
             self.run().await?;
         }
         let party = format!("operand {number} of stage {}", stage.0);

@@ -1,11 +1,11 @@
-//! The parties that have chunks of a plan, and what workers know of them.
+//! The parties that have chunks of a plan, and the part of this list that each worker knows.
 //!
 //! ```text
 //!   log    server has … ▪ worker 2 has … ▪ worker 1 has … ▪ worker 3 has …     an entry when an order is done
 //!               worker 1 knows ─▶│                 │◀─ worker 2 knows          an order brings the rest
 //! ```
-//! A log only grows. If chunks are lost, another one is begun with what is left, and workers get all of it with their
-//! next orders.
+//! A log only grows. If chunks are lost, a new log begins with the remaining chunks, and each worker gets all of it
+//! with its next order.
 
 use super::{DURABLE, Has, SERVER};
 use crate::net::Fault;
@@ -22,7 +22,7 @@ pub(super) struct Holders {
     /// Number of the current log.
     number: u64,
     log: Vec<Arc<[u8]>>,
-    /// True if the log has to be begun anew: chunks of it were lost.
+    /// True if a new log has to begin: chunks of this one were lost.
     is_outdated: bool,
     /// Number of entries that each worker got.
     told: BTreeMap<u32, u64>,
@@ -78,7 +78,7 @@ impl Holders {
         Ok(())
     }
 
-    /// Removes the parties that are not present any more, and returns what each of them had.
+    /// Removes the parties that are not present any more, and returns the chunks that each of them had.
     pub(super) fn lose(&mut self, is_here: impl Fn(u32) -> bool) -> Vec<Has> {
         let gone: Vec<u32> = self.parties.keys().copied().filter(|n| !is_here(*n)).collect();
         self.is_outdated |= !gone.is_empty();

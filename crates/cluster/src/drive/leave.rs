@@ -1,11 +1,11 @@
-//! Workers that leave hand over their chunks, so that nothing that they made is made again.
+//! Workers that leave hand over their chunks, so that no chunk is recomputed.
 //!
 //! ```text
 //!   a worker drains ─▶ its chunks that are still needed and that no other party has
 //!                        └─▶ orders for the others, who load them ─▶ it forgets the plan ─▶ it leaves
 //! ```
-//! An order that began before may still expect the chunks where they were. It gets them from the server, which knows
-//! where they are now and relays them.
+//! An order that began earlier may still expect a chunk at its old place. It gets the chunk from the server, which
+//! knows the new place and relays the chunk.
 
 use super::holders::is_permanent;
 use super::round::Stop;
@@ -25,10 +25,10 @@ use tokio_util::sync::CancellationToken;
 
 /// Interval between looks at a worker that leaves.
 const LOOK: Duration = Duration::from_millis(50);
-/// Bytes that one order hands over to a worker: what was handed over counts when the order is done.
+/// Bytes that one order hands over to a worker: chunks count as handed over when the order is done.
 const BATCH_BYTES: u64 = 64 << 20;
 
-/// Orders in flight by worker, until what they made is known.
+/// Orders in flight by worker, until their chunks are known.
 #[derive(Default)]
 pub(super) struct Flights(Mutex<BTreeMap<u32, usize>>);
 
@@ -86,7 +86,7 @@ pub(super) async fn watch(
     }
 }
 
-/// Returns once nobody else needs the plan.
+/// Returns once no other owner needs the plan.
 async fn is_unused(drive: &Arc<Drive>) {
     while Arc::strong_count(drive) > 1 {
         tokio::time::sleep(LOOK).await;

@@ -39,7 +39,7 @@ pub(super) struct Output {
     other: Arc<Other>,
 }
 
-/// What workers wrote.
+/// The chunks that workers wrote.
 struct WrittenParts {
     /// The operands of results whose chunks are written.
     written: Has,
@@ -112,7 +112,7 @@ impl Drive {
         has.len()
     }
 
-    /// Notes what an order wrote, and returns the operands whose chunks the worker retained.
+    /// Notes the chunks that an order wrote, and returns the operands whose chunks the worker retained.
     pub(super) fn wrote(
         &self,
         message: &OrderMessage,
@@ -158,7 +158,7 @@ impl Drive {
     }
 
     /// Orders that load and write the available results, one for each worker that may write: the worker that has a
-    /// chunk writes it, if it can. There are none if the last ones wrote nothing.
+    /// chunk writes it, if it can. Returns no orders if the last ones wrote nothing.
     pub(super) fn writing_jobs(
         &self,
         state: &mut RoundState,

@@ -1,4 +1,4 @@
-//! Chunks of a plan that workers retain from earlier plans, and those that they need no longer retain.
+//! Chunks of a plan that workers retain from earlier plans, and chunks that they need no longer retain.
 
 use super::{Drive, RoundState};
 use crate::net::Fault;
@@ -14,7 +14,7 @@ use tessera_planner::plan::{Plan, StageId, Task};
 use tessera_planner::recover::Bitmap;
 use tessera_storage::source::Versions;
 
-/// Timeout of a question for retained chunks. Without an answer they are made again.
+/// Timeout of a request for retained chunks. Without a response the chunks are recomputed.
 const LOOK_UP: Duration = Duration::from_secs(5);
 
 /// The statement of a plan, by which workers find the chunks of its earlier run.
@@ -30,7 +30,7 @@ pub struct Identity {
     pub versions: Arc<Versions>,
 }
 
-/// The stages whose cells never change: what they read is in the warehouse, or in memory under a version.
+/// The stages whose cells never change: their sources are in the warehouse, or in memory under a version.
 pub(super) fn lasting(plan: &Plan, sources: &Sources) -> Bitmap {
     let mut lasting = Bitmap::default();
     for (number, stage) in (0..).zip(&plan.stages) {
@@ -171,7 +171,7 @@ impl Drive {
                 for (has, (s, loads)) in has.iter_mut().zip(rest.loads.iter().enumerate()) {
                     let mut unread = has.clone();
                     unread.remove_all(loads);
-                    // Chunks that a worker made on the way are not among those that are available.
+                    // Chunks that a worker computed on the way do not count as available.
                     unread.remove_all(&rest.runs[s]);
                     if !unread.is_empty() {
                         has.remove_all(&unread);

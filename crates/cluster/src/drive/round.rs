@@ -74,7 +74,7 @@ struct Progress {
     begun: Instant,
     /// Number of jobs that have not begun.
     waiting: usize,
-    /// Indexes of those that can begin.
+    /// Indexes of the jobs that can begin.
     ready: BTreeSet<usize>,
     /// For each job the number of jobs that it waits for, and the jobs that wait for it.
     blocked: Vec<usize>,
@@ -212,7 +212,7 @@ impl Drive {
             if running.is_empty() && !waits {
                 return p.end();
             }
-            // Until the end of this turn, the chunks of the order are not among those that are known.
+            // Until the end of this turn, the chunks of the order do not count as available.
             let (job, flight, end) = tokio::select! {
                 Some(end) = running.next() => end,
                 _ = look.tick() => continue,

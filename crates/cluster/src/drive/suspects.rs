@@ -37,13 +37,14 @@ pub(crate) struct Died {
     pub(crate) joined: Instant,
     /// Its process ended, or it ran nothing else: a machine that falls silent mostly has other reasons.
     pub(crate) is_crash: bool,
-    /// It ran only suspects while other workers survived: this is an incident of its own.
+    /// The worker ran only suspects while other workers survived: its death is an incident of its own.
     pub(crate) is_single: bool,
 }
 
 impl Died {
-    /// The death of a worker at a moment, which ran suspects `alone`, or others; `None` if it left or was asked to
-    /// restart: it did not die of what it ran. `others_live` if another worker survived the moment.
+    /// Describes the death of a worker at a moment. `alone`: the worker ran only suspects; `others_live`: another
+    /// worker survived the moment. Returns `None` if the worker left or was asked to restart: it did not die of what it
+    /// ran.
     pub(crate) fn of(
         registry: &Registry,
         worker: u32,
@@ -68,12 +69,12 @@ impl Died {
     }
 }
 
-/// What is noted of a statement that killed workers.
+/// The event of a statement that killed workers, in words.
 pub(crate) fn poison_detail(deaths: usize) -> String {
     format!("{deaths} workers died while they worked for it")
 }
 
-/// The error of such a statement.
+/// The error of a statement that killed workers.
 pub(crate) fn poisoned(deaths: usize) -> Error {
     Error::Reported(Box::new(ErrorReport {
         code: "poison".into(),
@@ -170,7 +171,7 @@ impl Suspects {
         self.cases.is_empty()
     }
 
-    /// Those of some operands of a stage that have to run alone.
+    /// The given operands of a stage that have to run alone.
     pub(crate) fn among(&self, stage: StageId, numbers: &Bitmap) -> Bitmap {
         let mut found = Bitmap::default();
         let all = self.cases.values().filter_map(|case| case.ran.get(&stage));
@@ -226,7 +227,7 @@ mod tests {
             suspects.died(death(clock, worker, 0, at), &run(at..at + 10), WITHIN);
             assert!(has(&suspects, at + 9) && !has(&suspects, at + 10));
             assert_eq!((suspects.at_a_time(), suspects.poison(|_| true)), (2, None));
-            // They end in two orders; operands that another worker made need not run.
+            // Two orders run operands of the suspect; operands that another worker computed need not run.
             suspects.acquit(&run(at..at + 4));
             assert!(has(&suspects, at + 4));
             suspects.retain(&[Bitmap::default(), (0..at + 7).collect()]);
@@ -266,8 +267,8 @@ mod tests {
         }
         assert_eq!((suspects.at_a_time(), suspects.poison(|_| true)), (2, None));
         assert!(has(&suspects, 39));
-        // A worker that joined later does not belong to the incident; one that ran only suspects is an incident of its
-        // own.
+        // A worker that joined later does not belong to the incident. A worker that ran only suspects is an incident of
+        // its own.
         suspects.died(death(clock, 50, 3, 4), &run(0..1), WITHIN);
         assert_eq!((suspects.at_a_time(), suspects.poison(|_| true)), (1, None));
         let single = Died { is_single: true, ..death(clock, 51, 0, 4) };

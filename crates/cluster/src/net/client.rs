@@ -161,7 +161,7 @@ impl Peers {
     /// Checks that a party responds at the address within the time.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The reason why the party does not respond.
     pub(crate) async fn probe(&self, address: &str, within: Duration) -> Result<(), Unreached> {
         let ask = async {
             let endpoint = self.endpoint(address)?;
@@ -214,7 +214,7 @@ impl Peers {
         let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
         let given = resolve::address_of(host)?;
         let at = given.map_or_else(|| address.into(), |ip| format!("{ip}:{port}"));
-        // The name that the certificate must have is that of the address as it was given.
+        // The certificate must have the host of the address as it was given.
         let tls = tls.map(|tls| if given.is_some() { tls.domain_name(host) } else { tls });
         let endpoint = Endpoint::from_shared(format!("{scheme}://{at}"))
             .map_err(|e| Fault::Broken(format!("`{address}` is not an address: {e}")))?

@@ -91,7 +91,7 @@ impl Credentials {
             std::fs::create_dir_all(parent).map_err(failed)?;
         }
         let (a, b) = (uuid::Uuid::new_v4(), uuid::Uuid::new_v4());
-        // It appears atomically: another process reads it as soon as it has its name.
+        // The file appears atomically: another process reads it as soon as it has its name.
         let made = path.with_extension(format!("{}", uuid::Uuid::new_v4().simple()));
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);

@@ -1,13 +1,13 @@
-//! Why a party is not reached, in words.
+//! The reason why a party is not reached, in words.
 
 use super::Fault;
 use std::error::Error;
 use tonic::Status;
 
-/// How rustls says that a certificate does not have a name; the names that it has follow.
+/// The beginning of rustls' error for a certificate that lacks a name; the names of the certificate follow.
 const OTHER_NAME: &str = "certificate not valid for name ";
 
-/// Why a probe has no answer.
+/// The reason why a probe has no response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unreached {
     /// The party's certificate does not have the name by which it was called.
@@ -26,7 +26,7 @@ impl Unreached {
     }
 }
 
-/// What to do about a certificate with other names.
+/// The way to mend a certificate with other names.
 const MEND: &str = "call the party by a name of its certificate (a worker is called by its `--advertise`, the server by \
     the `--scheduler` of the workers), or give it a certificate with that name (subjectAltName); a `*` stands for one \
     label, and at least two labels follow it";
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_a_certificate_are_told() {
+    fn the_reason_lists_the_names_of_a_certificate() {
         let said = "invalid peer certificate: certificate not valid for name \"w0.w\"; certificate is only valid for \
                     DnsName(\"tessera\"), DnsName(\"*.w\") or IpAddress(10.0.0.1)";
         let reason = other_name(said).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Addresses that a test gives to names.
+//! Addresses that a test assigns to names.
 //!
 //! `TESSERA_RESOLVE='w1.example=127.0.0.1,w2.example=127.0.0.1'` makes a debug build connect to these addresses when it
 //! calls a party by one of these names, without asking the system. The certificate of the party is verified for the

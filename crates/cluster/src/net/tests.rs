@@ -93,7 +93,7 @@ async fn start(credentials: &Credentials) -> (Server, String, Arc<AtomicBool>) {
 }
 
 #[tokio::test]
-async fn what_is_said_arrives() {
+async fn messages_arrive() {
     let files = tempfile::tempdir().unwrap();
     let credentials = secret(files.path(), "a secret of many bytes");
     let (server, address, _) = start(&credentials).await;
@@ -209,7 +209,7 @@ async fn without_tls_nothing_leaves_the_machine() {
 }
 
 #[test]
-fn secrets_are_kept() {
+fn secrets_are_not_printed() {
     let files = tempfile::tempdir().unwrap();
     let path = files.path().join("below/cluster.secret");
     Credentials::make(&path).unwrap();

@@ -96,7 +96,7 @@ fn a_beat_of_another_process_counts_for_nobody() {
 }
 
 #[test]
-fn what_a_worker_says_of_itself_is_remembered() {
+fn the_registry_stores_reports_of_workers() {
     let registry = Registry::new(Limits::default());
     let now = Instant::now();
     let one = registry.join(&hello(1, 10), &version(), now).unwrap().worker;
@@ -130,7 +130,7 @@ fn draining_workers_get_nothing_and_leave() {
 }
 
 #[test]
-fn who_sees_a_loss_first_tells_it() {
+fn the_first_party_that_sees_a_loss_reports_it() {
     let registry = Registry::new(Limits::default());
     let one = registry.join(&hello(1, 10), &version(), Instant::now()).unwrap().worker;
     assert!(registry.lost(one, "its connection broke"));
@@ -141,7 +141,7 @@ fn who_sees_a_loss_first_tells_it() {
 }
 
 #[test]
-fn each_is_told_once_to_start_again() {
+fn each_worker_is_asked_once_to_restart() {
     let registry = Registry::new(Limits::default());
     let now = Instant::now();
     let one = registry.join(&hello(1, 10), &version(), now).unwrap().worker;
@@ -155,7 +155,7 @@ fn each_is_told_once_to_start_again() {
     changes.mark_unchanged();
     assert!(registry.is_here(one), "it is not told yet");
     assert_eq!(registry.beat(&beat(one, 10), now), Advice::Restart);
-    // It ends, so it gets no more orders, and it is not lost.
+    // The worker ends: it gets no more orders, and it does not count as lost.
     assert_eq!(state(&registry, one), WorkerState::Left);
     assert!(changes.has_changed().unwrap() && alive(&registry).is_empty());
     assert_eq!(registry.beat(&beat(one, 10), now), Advice::Join);
@@ -180,7 +180,7 @@ fn who_does_not_answer_is_ended_by_its_supervisor() {
     let two = registry.join(&watched(2, 200), &version(), at(0)).unwrap().worker;
     let three = registry.join(&watched(3, 300), &version(), at(0)).unwrap().worker;
     assert_eq!((watch(100, 1), watch(200, 1)), (Advice::Go, Advice::Go));
-    // One falls silent before, one misses the request, and one has no supervisor.
+    // The first worker falls silent earlier, the second misses the request, and the third has no supervisor.
     registry.lost(one, "it is silent");
     registry.lost(three, "it is dead");
     assert_eq!(registry.restart(at(2)), 2);
@@ -190,7 +190,7 @@ fn who_does_not_answer_is_ended_by_its_supervisor() {
     assert_eq!(registry.expire(at(8)), [two]);
     assert_eq!((watch(200, 8), watch(200, 9)), (Advice::Restart, Advice::Go));
     assert_eq!(watch(300, 9), Advice::Go);
-    // One that gets the request and does not end.
+    // A worker that gets the request and does not end.
     let four = registry.join(&watched(4, 400), &version(), at(20)).unwrap().worker;
     assert_eq!((watch(400, 20), registry.restart(at(20))), (Advice::Go, 1));
     assert_eq!(registry.beat(&beat(four, 10), at(21)), Advice::Restart);
@@ -202,7 +202,7 @@ fn who_does_not_answer_is_ended_by_its_supervisor() {
 }
 
 #[test]
-fn who_does_not_reach_whom_is_told_once() {
+fn an_unreachable_pair_of_workers_is_reported_once() {
     let registry = Registry::new(Limits::default());
     let now = Instant::now();
     let one = registry.join(&hello(1, 10), &version(), now).unwrap().worker;
@@ -262,7 +262,7 @@ fn others_are_refused() {
 }
 
 #[test]
-fn the_gone_and_the_past_are_forgotten_in_time() {
+fn old_workers_and_events_are_forgotten() {
     let limits = Limits { gone_kept: 3, events_max: 5, ..Limits::default() };
     let registry = Registry::new(limits);
     let now = Instant::now();
@@ -283,7 +283,7 @@ fn the_gone_and_the_past_are_forgotten_in_time() {
 }
 
 #[test]
-fn what_happens_to_statements_is_remembered() {
+fn events_of_statements_are_stored() {
     let registry = Registry::new(Limits::default());
     registry.note("recovering", Some(4), Some("q1"), "12 operands again".into());
     let event = registry.events().pop().unwrap();
@@ -315,7 +315,7 @@ fn many_at_a_time_have_numbers_of_their_own() {
     assert_eq!(registry.alive().len(), 400);
 }
 
-/// Possible events; a worker is identified by its index among those that ever joined.
+/// Possible events. A worker is identified by its index among all workers that ever joined.
 #[derive(Debug, Clone)]
 enum Happens {
     Join { port: u16, incarnation: u64 },
@@ -346,7 +346,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 proptest! {
     /// In any order of events: a lost or left number never becomes present again, and the limits hold.
     #[test]
-    fn the_gone_never_come_back(all in prop::collection::vec(happens(), 1..120)) {
+    fn workers_that_left_or_were_lost_never_return(all in prop::collection::vec(happens(), 1..120)) {
         let limits = Limits { workers_max: 3, gone_kept: 4, events_max: 10, ..Limits::default() };
         let registry = Registry::new(limits);
         let mut now = Instant::now();

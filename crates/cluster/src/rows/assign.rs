@@ -18,15 +18,15 @@ const GATE: Duration = Duration::from_millis(500);
 const ALONE: Duration = Duration::from_secs(30);
 /// How long a task waits for other tasks or statements to show that deaths were not theirs.
 const OTHERS: Duration = Duration::from_secs(30);
-/// Tasks that are not read give way to one that waits for this long.
+/// Wait of a task after which tasks that are not read give way to it.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What is known of the attempts at a task.
+/// The outcome of earlier attempts at a task.
 #[derive(Debug, Default)]
 pub(super) struct Tried {
-    /// A worker has had it.
+    /// True if any worker has been sent the task.
     pub(super) any: bool,
-    /// Workers on which it failed: they get it again if no other one has room.
+    /// Workers on which the task failed: they get it again if no other worker has room.
     pub(super) avoid: BTreeSet<u32>,
 }
 
@@ -34,11 +34,11 @@ pub(super) struct Tried {
 pub(super) struct Place {
     pub(super) worker: u32,
     pub(super) address: String,
-    /// The worker runs nothing else.
+    /// True if the worker runs nothing else.
     pub(super) alone: bool,
     _turn: Option<AloneTurn>,
     _stay: Stay,
-    /// Last: who waits for it finds the others dropped.
+    /// The last field is dropped last: a task that waits for the slot finds the turn and the stay released.
     pub(super) slot: Slot,
 }
 
@@ -51,9 +51,9 @@ impl Drop for AloneTurn {
     }
 }
 
-/// Whether a task may start.
+/// The permission of a task to start.
 enum May {
-    /// On a worker of its own.
+    /// The task gets a worker of its own.
     Alone(AloneTurn),
     Beside,
     NotYet,
@@ -150,8 +150,8 @@ impl RowsPlan {
         Ok(members)
     }
 
-    /// Whether the task may start: suspects one after the other, and before the others once the next death may be the
-    /// last one.
+    /// Decides if the task may start. Suspects run one after the other. They run before the other tasks once the next
+    /// death may be the last one.
     fn may(self: &Arc<Self>, task: &Task, search: &Search) -> Result<May, RowsLost> {
         let mut state = self.state();
         self.judge(&mut state)?;
@@ -246,7 +246,7 @@ impl RowsPlan {
 
     /// True if a task may still be sent to a worker on which it has a place.
     fn may_send(&self, worker: u32) -> bool {
-        // Other tasks may have died meanwhile: one more death must not follow.
+        // Other tasks may have killed workers in the meantime: no further death may follow.
         self.is_alive(worker) && self.state().poison.is_none()
     }
 

@@ -19,11 +19,11 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::time::Instant;
 
-/// How long tasks wait for the first answer of one that brings a worker the plan of their stage.
+/// Time after which tasks no longer wait for the task that brings a worker the plan of their stage.
 const TEACH: Duration = Duration::from_secs(10);
 
-/// Codes of errors whose cause may be the place: what a worker reads, may read, or has of memory and disk. Another place
-/// may have what is missing there. If it has not, the error of the server is the one that is reported.
+/// Codes of errors whose cause may be the worker's machine: files that it cannot reach or may not read, its memory, its
+/// disk. The server may succeed where the worker failed. If it fails too, its error is the one that is reported.
 const PLACES: [&str; 18] = [
     ROWS_REFUSED,
     "unsupported",
@@ -71,7 +71,7 @@ type Answers = BoxStream<'static, Result<Bytes, Fault>>;
 /// Held while a worker gets the plan of a stage.
 type Teaching = OwnedMutexGuard<bool>;
 
-/// What came of the answers of a worker.
+/// The outcome of reading the answers of a worker.
 enum Heard {
     Ended(Ended),
     /// The worker does not know the stage.
@@ -84,7 +84,7 @@ pub(super) struct Attempt<'a> {
     plan: &'a RowsPlan,
     task: &'a Task,
     items: &'a Items,
-    /// Batches that all attempts have delivered, and those that this one has received.
+    /// Batches that all attempts have delivered, and below, batches that this attempt has received.
     delivered: &'a mut u64,
     received: u64,
     worker: u32,
@@ -135,7 +135,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Sends the task, with the plan if this attempt is to bring it, and delivers what the worker answers.
+    /// Sends the task, with the plan if this attempt is to bring it, and delivers the worker's answers.
     async fn talk(&mut self, teaching: &mut Option<Teaching>) -> Heard {
         let registry = self.plan.cluster.registry().clone();
         let mut changes = registry.changes();
@@ -212,7 +212,7 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    /// Takes what a worker said, and returns its answers if there are more to come.
+    /// Handles a message of a worker, and returns its answers if more are to come.
     async fn take(&mut self, said: Said, answers: Answers) -> Result<Answers, Ended> {
         match said {
             Said::Begun | Said::Lacks => Ok(answers),
@@ -314,7 +314,7 @@ impl<'a> Attempt<'a> {
         match fault {
             Fault::Unreachable(reason) => {
                 if cluster.is_gone(worker, address, &reason).await {
-                    // The place is held until here: whoever handles the death first sees what ran.
+                    // The place is held until here: the task that handles the death first sees the operands that ran.
                     cluster.posts().died(worker);
                     return Ended::Died;
                 }
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_who_goes_on() {
+    fn errors_decide_who_continues() {
         let Ended::Failed(error) = reported("cancelled", Class::User) else { panic!("not again") };
         assert_eq!((error.code(), error.class()), ("not_found", Class::Retry));
         assert_eq!(error.to_string(), "it went wrong (worker 1, a:1)");

@@ -1,12 +1,13 @@
-//! Who keeps which rows for the tasks of a stage that read them by parts.
+//! The workers that keep rows for the tasks of a stage that read them by parts.
 //!
 //! ```text
 //!   splits   0 ──────── 4 ──────── 8 ──────── 12
 //!            │ worker 1 │ worker 2 │ worker 3 │        cut by threads, when the first task starts
 //!            │ worker 1 │ worker 2 │  1  │  2 │        worker 3 is lost: the others compute its rows again
 //! ```
-//! A task gets the list with its order. Rows are the same whoever keeps them, so the list may differ from task to task. A
-//! suspect reads from its own worker alone: if that dies, nothing else was the cause.
+//! A task gets the list with its order. Rows do not depend on the worker that keeps them, so the list may differ from
+//! task to task. A suspect reads from its own worker alone: if that worker dies, the suspect is the only possible
+//! cause.
 
 use super::{FAILURES_MAX, RowsLost, RowsPlan, Task};
 use crate::registry::Member;
@@ -15,20 +16,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tessera_exec::error::Error;
 
-/// Who keeps the rows of a stage.
+/// The workers that keep the rows of a stage.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
     /// In the order of the splits.
     ranges: Vec<KeptRange>,
-    /// All workers that have kept some, by address.
+    /// All workers that have kept rows, by address.
     keepers: BTreeMap<String, u32>,
-    /// Those whose rows others do not get.
+    /// Workers whose rows other workers do not get.
     left_out: BTreeSet<u32>,
     /// Why the server groups the rows of all tasks that have not begun.
     here: Option<String>,
 }
 
-/// The rows of some splits, and who keeps them.
+/// The rows of some splits, and the worker that keeps them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct KeptRange {
     from: u32,
@@ -53,7 +54,7 @@ impl From<Member> for Keeper {
 }
 
 impl Exchange {
-    /// Assigns the splits that no present worker keeps to `others`, or to the worker that asks if there are none.
+    /// Assigns the splits that no present worker keeps to `others`, or to the worker that asks if `others` is empty.
     fn cut(
         &mut self,
         splits: u32,
@@ -93,7 +94,7 @@ impl Exchange {
 }
 
 impl RowsPlan {
-    /// Who keeps the rows that a task reads by parts on a worker, which may have to be `alone`.
+    /// The workers that keep the rows that a task reads by parts. The task runs on the given worker, possibly `alone`.
     pub(super) fn holders(
         &self,
         task: &Task,
@@ -119,7 +120,7 @@ impl RowsPlan {
         };
         let mut known = self.known();
         for kept in &ranges {
-            // They forget the rows with the statement.
+            // These workers forget the rows with the statement.
             known.entry((kept.worker, task.stage)).or_default();
         }
         drop(known);
@@ -131,8 +132,8 @@ impl RowsPlan {
         ranges.into_iter().map(holder).collect()
     }
 
-    /// Handles the loss of rows that another worker kept for a task. Fails if the statement ends, or if the server runs the
-    /// task.
+    /// Handles the loss of rows that another worker kept for a task. Fails if the statement ends, or if the server is
+    /// to run the task.
     pub(super) async fn holder_lost(
         &self,
         task: &Task,
@@ -207,7 +208,7 @@ mod tests {
         let all = vec![keeper(1, 1), keeper(2, 1), keeper(3, 2)];
         exchange.cut(12, |_| true, all.clone(), keeper(1, 1));
         assert_eq!(ranges(&exchange), [(0, 3, 1), (3, 6, 2), (6, 12, 3)]);
-        // A worker that joins later gets nothing of what others keep.
+        // A worker that joins later gets none of the splits that others keep.
         let with_fourth = [all.clone(), vec![keeper(4, 1)]].concat();
         exchange.cut(12, |_| true, with_fourth, keeper(4, 1));
         assert_eq!(ranges(&exchange), [(0, 3, 1), (3, 6, 2), (6, 12, 3)]);
@@ -217,7 +218,7 @@ mod tests {
         exchange.left_out.insert(3);
         exchange.cut(12, |worker| worker != 2, vec![keeper(1, 1), keeper(3, 2)], keeper(3, 2));
         assert_eq!(ranges(&exchange), [(0, 3, 1), (3, 4, 1), (4, 12, 1)]);
-        // Nobody is left but the one that asks.
+        // Only the worker that asks is left.
         exchange.cut(12, |worker| worker == 3, vec![keeper(3, 2)], keeper(3, 2));
         assert_eq!(ranges(&exchange), [(0, 12, 3)]);
         assert_eq!(exchange.keepers.len(), 3);

@@ -4,10 +4,10 @@ use super::{RowsPlan, Task};
 use std::collections::BTreeMap;
 use tessera_exec::rows::{RowsDone, RowsRuns};
 
-/// Seconds of one thread for a task of a stage of which none has ended: those of 8 MiB of a file.
+/// Seconds of one thread for a task of a stage of which no task has ended: the time for 8 MiB of a file.
 const EXPECTED_S: f64 = 0.03;
 
-/// What the tasks of a statement have done on workers.
+/// The work of a statement's tasks on workers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RowsTotals {
     /// Tasks of the stages that have begun.
@@ -20,7 +20,7 @@ pub struct RowsTotals {
     pub running: u64,
     /// Tasks that wait for a worker.
     pub waiting: u64,
-    /// Seconds that the tasks took that ended, and so far those that run.
+    /// Seconds of the tasks that ended, and of running tasks so far.
     pub seconds: f64,
     /// Workers that were lost while they ran tasks.
     pub lost: u64,
@@ -28,12 +28,12 @@ pub struct RowsTotals {
     pub each: BTreeMap<u32, RowsOfWorker>,
 }
 
-/// What one worker has done.
+/// The work of one worker.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RowsOfWorker {
     /// Tasks that ended.
     pub tasks: u64,
-    /// Rows sent by these tasks, and so far by those that run.
+    /// Rows that these tasks sent, and that running tasks have sent so far.
     pub rows: u64,
     /// Bytes of batches that arrived.
     pub bytes: u64,

@@ -19,7 +19,7 @@ pub(super) struct Pieces {
     bytes_max: usize,
 }
 
-/// What a message says.
+/// The meaning of a message.
 #[derive(Debug, PartialEq)]
 pub(super) enum Said {
     /// A batch has begun and is not complete.
@@ -35,7 +35,7 @@ pub(super) enum Said {
 /// Why a message is of no use.
 #[derive(Debug)]
 pub(super) enum Unusable {
-    /// It violates the protocol.
+    /// The message violates the protocol.
     Broken(Fault),
     /// A batch is too large.
     Large(Error),

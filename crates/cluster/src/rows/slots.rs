@@ -35,7 +35,7 @@ struct Inner {
 /// A task on a worker.
 #[derive(Debug)]
 struct HeldSlot {
-    /// It has the worker for itself.
+    /// True if the task has the worker for itself.
     alone: bool,
     /// Since when its answer is unread.
     unread: Option<Instant>,
@@ -47,7 +47,7 @@ struct HeldSlot {
 pub(super) struct Candidate {
     pub(super) worker: u32,
     pub(super) threads: u32,
-    /// It gets the task if no other one has room: it failed, or is taken by a suspect.
+    /// The worker gets the task only if no other worker has room: the task failed on it, or a suspect has taken it.
     pub(super) is_last_choice: bool,
 }
 
@@ -144,7 +144,7 @@ impl RowsSlots {
         }
     }
 
-    /// Evicts the unread tasks of a worker, or only one that has it for itself.
+    /// Evicts the unread tasks of a worker. With `only_alone`, evicts only a task that has the worker for itself.
     pub(crate) fn evict(&self, worker: u32, only_alone: bool) {
         let inner = self.inner();
         let held = inner.workers.get(&worker).into_iter().flat_map(BTreeMap::values);
@@ -162,7 +162,7 @@ impl Slot {
         self.worker
     }
 
-    /// Notes whether the reader has yet to take what arrived.
+    /// Notes if the reader has yet to take batches that arrived.
     pub(super) fn set_unread(&self, unread: bool) {
         {
             let mut inner = self.slots.inner();

@@ -29,7 +29,7 @@ const BATCHES: u64 = 5;
 /// The stage of all tasks.
 const STAGE: u32 = 1;
 
-/// What a fake does with an attempt at a task.
+/// The behaviour of a fake in an attempt at a task.
 #[derive(Debug, Clone, Copy)]
 enum What {
     /// All batches, and the end.
@@ -44,14 +44,14 @@ enum What {
     Fails(&'static str),
     /// One batch too few.
     Loses,
-    /// Another worker does not give it what it keeps.
+    /// Another worker does not return the rows that it keeps.
     LacksRows,
 }
 
 /// By the worker, the task and the number of the attempt, from 1.
 type Script = Box<dyn Fn(usize, u32, u64) -> What + Send + Sync>;
 
-/// What all fakes of a test have in common.
+/// The script and the record that all fakes of a test share.
 struct Stage {
     script: Script,
     attempts: Mutex<BTreeMap<u32, u64>>,
@@ -76,7 +76,7 @@ impl Stage {
     }
 }
 
-/// What runs rows on one worker.
+/// A fake runner of rows on one worker.
 struct Fake {
     worker: usize,
     stage: Arc<Stage>,
@@ -122,7 +122,7 @@ fn end(batches: u64) -> Bytes {
     marked(3, &done)
 }
 
-/// What a reader gets of a task.
+/// All messages of a task for its reader.
 fn whole(task: u32) -> Vec<Bytes> {
     (0..BATCHES).flat_map(|number| batch(task, number)).chain([end(BATCHES)]).collect()
 }
@@ -271,7 +271,7 @@ fn task(
     task_of_parts(plan, task, (tasks, 0))
 }
 
-/// A task that reads rows of so many splits by parts.
+/// A task that reads rows of this number of splits by parts.
 fn task_of_parts(
     plan: &Arc<RowsPlan>,
     task: u32,
@@ -341,7 +341,7 @@ async fn tasks_run_on_all_workers_and_bring_each_the_plan_once() {
     fakes.iter().for_each(|fake| fake.known.lock().unwrap().clear());
     assert_eq!(read(&plan, 3, 24).await.unwrap(), whole(3));
     assert_eq!(stage.with_plan().len(), 3);
-    // They forget the rows when the statement is over.
+    // The workers forget the rows when the statement is over.
     let query = stage.orders.lock().unwrap()[0].1.query;
     drop(plan);
     let has_forgotten = |fake: &Arc<Fake>| *fake.forgotten.lock().unwrap() == [query];
@@ -381,7 +381,7 @@ async fn only_the_last_message_is_an_end() {
     let plan = RowsPlan::new(&bench.cluster, "a statement");
     assert_eq!(read(&plan, 0, 3).await.unwrap(), whole(0));
     assert_eq!((stage.attempts(0), plan.totals().lost), (3, 0));
-    // It fails after a bounded number of attempts, and nothing is yielded twice or torn.
+    // The task fails after a bounded number of attempts. No batch is yielded twice or torn.
     let mut messages = task(&plan, 1, 3);
     for want in (0..3).flat_map(|number| batch(1, number)) {
         assert_eq!(messages.next().await.unwrap().unwrap(), want);
@@ -389,7 +389,7 @@ async fn only_the_last_message_is_an_end() {
     assert_eq!(code(messages.next().await.unwrap().unwrap_err()), "worker_lost");
     assert!(messages.next().await.is_none());
     assert_eq!(stage.attempts(1), 4);
-    // An end that counts other batches than those that came is a fault.
+    // An end whose count differs from the batches that arrived is a fault.
     assert_eq!(code(read(&plan, 2, 3).await.unwrap_err()), "internal");
 }
 
@@ -424,13 +424,13 @@ async fn a_task_that_kills_workers_is_poison_and_nothing_else_is() {
     let poison = events.iter().filter(|e| e.kind == "poison");
     let blamed: Vec<Option<&str>> = poison.map(|e| e.statement.as_deref()).collect();
     assert_eq!(blamed, [Some("the deadly one")]);
-    // What comes later has its workers.
+    // Later statements have their workers.
     let next = RowsPlan::new(&bench.cluster, "the next one");
     assert_eq!(read(&next, 0, 1).await.unwrap(), whole(0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_dropped_leaves_nothing() {
+async fn dropped_tasks_leave_nothing() {
     let stage = Stage::new(|_, _, _| What::Hangs(1));
     let (bench, fakes) = with_fakes(2, &stage).await;
     let plan = RowsPlan::new(&bench.cluster, "a statement");
@@ -461,7 +461,7 @@ async fn what_is_dropped_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_that_leaves_gets_no_tasks_and_ends_those_that_it_has() {
+async fn a_leaving_worker_finishes_its_tasks_and_gets_no_more() {
     let stage = Stage::new(|_, _, _| What::Hangs(1));
     let (mut bench, _fakes) = with_fakes(1, &stage).await;
     let plan = RowsPlan::new(&bench.cluster, "a statement");
@@ -494,7 +494,7 @@ async fn a_worker_that_leaves_gets_no_tasks_and_ends_those_that_it_has() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_worker_cannot_run_the_server_runs_unless_it_is_suspect() {
+async fn the_server_runs_tasks_that_workers_cannot_unless_suspect() {
     let none = Bench::new(0).await;
     let plan = RowsPlan::new(&none.cluster, "a statement");
     assert!(matches!(read(&plan, 0, 1).await, Err(RowsLost::Here(_))));
@@ -573,7 +573,7 @@ async fn a_statement_whose_workers_died_waits_for_others() {
     until("it waits", || kinds(&bench, "waiting") == 1).await;
     let _fake = start(&mut bench, &stage);
     assert_eq!(reading.await.unwrap().unwrap(), whole(0));
-    // Nobody comes: the server does not run what may have killed workers.
+    // No worker joins: the server does not run tasks that may have killed workers.
     assert_eq!(code(read(&plan, 1, 2).await.unwrap_err()), "worker_lost");
     assert_eq!(stage.attempts(1), 1);
 }

@@ -5,7 +5,7 @@ use crate::net::Peers;
 use crate::wire::{Hello, Version, Welcome};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_leaves_hands_over_what_is_still_needed() {
+async fn a_leaving_worker_hands_over_chunks_that_are_still_needed() {
     let mut handed_over = 0;
     for (name, t) in plans() {
         let mut bench = Bench::new(3).await;
@@ -23,7 +23,7 @@ async fn who_leaves_hands_over_what_is_still_needed() {
         let is_gone = |state| matches!(state, WorkerState::Left);
         let gone = || bench.cluster.registry().all().iter().filter(|m| is_gone(m.state)).count();
         while gone() < 2 {
-            // They do not wait for the statement.
+            // The workers leave before the statement ends.
             assert!(asked.elapsed() < PATIENCE, "{name}: {leaving:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -69,7 +69,8 @@ async fn a_statement_goes_on_while_workers_leave_and_come() {
 async fn a_server_in_the_place_of_one_that_died_is_another_one() {
     let mut bench = Bench::new(0).await;
     let at = bench.cluster.address();
-    // A worker of several servers joins anew when its server does not answer. Nobody listens at the other address.
+    // A worker with several servers joins again when its server does not respond. No server listens at the second
+    // address.
     bench.start_for(MEMORY, "1", vec![at.to_string(), "127.0.0.1:1".into()]);
     bench.wait_for(1).await;
     let t = plans().remove(4).1;
@@ -81,7 +82,7 @@ async fn a_server_in_the_place_of_one_that_died_is_another_one() {
         let home: Home = Arc::new(|_, _, _| None);
         Drive::new(&bench.cluster, &t, &Sources::default(), options, home).unwrap().unwrap()
     };
-    // It dies before it says that the plan is over.
+    // The server dies before it reports that the plan is over.
     let first = drive(&bench, false);
     let _shelved = first.prepare(&t).await.unwrap();
     loads(&bench, "chunks", |loads| loads.iter().any(|l| l.chunks > 0)).await;

@@ -34,7 +34,7 @@ fn message(tiling: &Tiling) -> PlanMessage {
 }
 
 #[test]
-fn messages_are_read_as_they_were_written() {
+fn messages_decode_to_their_originals() {
     for (name, t) in plans() {
         let message = message(&t);
         let written = to_postcard(&message).unwrap();

@@ -51,7 +51,7 @@ async fn writer(bench: &Bench, t: &Tiling, name: &str) -> Arc<ZarrWriter> {
     ZarrWriter::create(&target, items, Attrs::new(), Layout::default(), how, &host).await.unwrap()
 }
 
-/// Writes what `rest` makes of a plan to a store. Returns the number of operands that ran, and what was written.
+/// Runs `rest` of a plan with a store as its sink. Returns the number of operands that ran, and the written store.
 async fn write(
     bench: &Bench,
     t: &Arc<Tiling>,
@@ -70,7 +70,7 @@ async fn write(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_workers_wrote_is_neither_fetched_nor_made_again() {
+async fn chunks_that_workers_wrote_are_neither_fetched_nor_recomputed() {
     let mut bench = Bench::with_timeout(2, Duration::from_millis(1500)).await;
     // One result is read by the stages of the other; its chunks are retained until the statement ends.
     let t = plan(4096, |b| {

@@ -22,7 +22,7 @@ async fn chunks_that_never_change_serve_the_next_plan() {
         let has_forgotten = |loads: &[Load]| {
             loads.iter().all(|l| l.chunks == 0) && loads.iter().any(|l| l.retained > 0)
         };
-        // It was so before this plan, too.
+        // A heartbeat from before this plan may already show this state.
         heard(&bench).await;
         loads(&bench, name, has_forgotten).await;
         let (_, second) = bench.both(&t, &Sources::default()).await;

@@ -60,17 +60,17 @@ async fn orders_grow_with_workers_and_not_with_operands() {
         assert!(many.operands() > 10 * few.operands(), "{name}: {}", many.operands());
         assert!(totals.workers > 20 && totals.orders < 400, "{name}: {totals:?}");
         assert!(bytes < 4 * bytes_few + (64 << 10), "{name}: {bytes_few} and {bytes} bytes");
-        // An order has its operands, and what was added to the log since the one before.
+        // An order has its operands, and the log entries since the previous order.
         assert!(bytes / totals.orders < 16 << 10, "{name}: {bytes} bytes, {totals:?}");
     }
-    // An order that overtakes the one before lacks its news; that is rare.
+    // An order that overtakes the previous one lacks its news; this is rare.
     let count = |of: fn(&Fake) -> u64| fakes.iter().map(|(fake, _)| of(fake)).sum::<u64>();
     let (behind, orders) = (count(|f| f.behind.load(Relaxed)), count(|f| f.orders.load(Relaxed)));
     assert!(behind * 20 < orders, "{behind} of {orders}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn workers_that_forget_are_told_again() {
+async fn workers_that_forget_get_the_whole_log() {
     let (bench, fakes) = with_fakes(6, 2).await;
     for plan in many::plans(3_000).unwrap() {
         driven(&bench, &plan).await;

@@ -4,8 +4,8 @@
 //!   server ─ RowsOrder ─▶ worker ─ answers (tessera_exec::rows) ─▶ server
 //!                           └─ RowsAsk ─▶ another worker ─ answers ─▶ worker
 //! ```
-//! What is in a batch, a plan and a header is the matter of those who compute rows. A server only has to know where a
-//! batch ends, so that it can go on after the loss of a worker, and how many there are.
+//! The contents of batches, plans and headers are known only to the code that computes rows. A server only has to know
+//! where a batch ends and how many there are, so that it can continue after the loss of a worker.
 
 use bytes::Bytes;
 use serde::de::{self, Visitor};
@@ -27,7 +27,7 @@ pub struct RowsOrder {
     /// The plan of the stage, for a worker that does not know it.
     #[serde(with = "optional")]
     pub plan: Option<Bytes>,
-    /// Who keeps the rows that the tasks of the stage read by parts, in the order of the splits.
+    /// The workers that keep the rows that the tasks of the stage read by parts, in the order of the splits.
     pub holders: Vec<RowsHolder>,
 }
 
@@ -38,7 +38,7 @@ pub struct RowsHolder {
     pub from: u32,
     /// The split after the last one.
     pub to: u32,
-    /// The address of the worker; `None` for the one that gets the task.
+    /// The address of the worker; `None` for the worker that gets the task.
     pub address: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! The plans of a worker: their sources, their chunks here, and those that outlive it.
+//! The plans of a worker: their sources, their chunks on the worker, and their durable chunks.
 
 use super::reuse::{Parked, Sharing};
 use super::view::View;
@@ -29,7 +29,7 @@ pub(super) struct Known {
     pub(super) kept: Arc<Kept>,
     /// Chunks that outlive this process.
     pub(super) stored: Option<Arc<Stored>>,
-    /// What was reported of `stored`.
+    /// The counters of `stored` that were reported last.
     did: Mutex<Did>,
     pub(super) sharing: Sharing,
     /// The chunks of other parties.
@@ -48,7 +48,7 @@ impl Known {
         }
     }
 
-    /// What writes to the output of the plan, if this worker may.
+    /// The writer of the plan's output, if this worker writes it.
     pub(super) fn output(&self) -> Option<Arc<PartWriter>> {
         self.output.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -61,7 +61,7 @@ impl Known {
         }
     }
 
-    /// Adds what an order brought, and returns what is known with it; `None` if the server has to send all it knows.
+    /// Adds the news of an order, and returns the view with them; `None` if the server has to send the whole log.
     pub(super) fn hear(&self, news: &News, server: &str) -> Result<Option<Arc<View>>, Fault> {
         let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
         let stages = self.tiling.plan().stages.len();
@@ -69,7 +69,7 @@ impl Known {
         Ok(is_whole.then(|| view.clone()))
     }
 
-    /// What was done for durable chunks since the last call.
+    /// The work for durable chunks since the last call.
     pub(super) fn did(&self) -> Did {
         let Some(stored) = &self.stored else { return Did::default() };
         let now = stored.durable().did();
@@ -129,7 +129,7 @@ impl Worker {
     /// Removes a plan that is over, with its chunks, and waits until no more of it is written.
     pub(super) async fn forget(&self, plan: String) {
         if let Some(known) = self.remove(plan) {
-            // The server removes what is stored afterwards.
+            // The server removes stored chunks afterwards.
             known.store_no_more().await;
         }
     }
@@ -140,9 +140,9 @@ impl Worker {
         Some(known)
     }
 
-    /// Forgets plans that the server does not run. Normally it says so itself; nobody does if the plan of an earlier
-    /// server came late, or if the server had lost sight of this worker when the plan was over. Asks once per `every`,
-    /// for plans that were here the time before.
+    /// Forgets plans that the server does not run. Normally the server says that a plan is over. It does not if the
+    /// plan of an earlier server arrived late, or if it had lost sight of this worker at the end of the plan. Asks once
+    /// per `every`, for plans that were known here the time before.
     pub(super) async fn forget_over(&self, server: &str, asked: &mut Asked, every: Duration) {
         if asked.at.is_some_and(|at| at.elapsed() < every) {
             return;
@@ -224,7 +224,7 @@ impl Worker {
         Ok(known.learned.clone())
     }
 
-    /// The stages of a plan whose chunks are stored. Without access to the storage there are none.
+    /// The stages of a plan whose chunks are stored; none without access to the storage.
     async fn stored(
         &self,
         shared: &Shared,

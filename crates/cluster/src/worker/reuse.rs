@@ -26,7 +26,7 @@ const PARKED: Duration = Duration::from_secs(300);
 /// Objects that an earlier run may have read for its chunks to be used again.
 const VERSIONS_MAX: usize = 1 << 17;
 
-/// What a plan has in common with others.
+/// The part of a plan that decides which chunks it shares with others.
 pub(super) struct Sharing {
     pub(super) statement: Option<(String, usize)>,
     lasting: Bitmap,
@@ -69,7 +69,8 @@ impl Parked {
 }
 
 impl Worker {
-    /// Parks all plans, because the server that sent them disconnected. Rows are of no use to another one.
+    /// Parks all plans, because the server that sent them disconnected. Rows are dropped: another server has no use for
+    /// them.
     pub(super) fn park(&self) {
         self.rows.drop_all();
         let plans: Vec<Arc<Known>> = {
@@ -87,7 +88,7 @@ impl Worker {
         self.plans().parked.extend(parked);
     }
 
-    /// Drops parked plans that no server asked for, but for what never changes.
+    /// Drops parked plans that no server asked for, except chunks that never change.
     pub(super) fn drop_parked(&self) {
         let old: Vec<Parked> = {
             let Plans { parked, .. } = &mut *self.plans();

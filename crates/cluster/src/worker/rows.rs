@@ -1,7 +1,7 @@
-//! Tasks of rows on a worker: their calls, and which statements have tasks here.
+//! Tasks of rows on a worker: their calls, and the statements that have tasks here.
 //!
-//! What computes rows is given to the worker ([`RowsRunner`]). A server that disconnected, or that has lost sight of
-//! this worker, reads no answers any more, so what it sent is dropped.
+//! The code that computes rows is passed to the worker ([`RowsRunner`]). A server that disconnected, or that has lost
+//! sight of this worker, no longer reads answers, so their messages are dropped.
 
 use super::{Worker, to_fault};
 use crate::net::{Fault, Peers};
@@ -23,7 +23,7 @@ const QUERIES_MAX: usize = 1024;
 /// Timeout for the first response of another worker.
 const CALL: Duration = Duration::from_secs(30);
 
-/// What a worker does with tasks of rows.
+/// Runs tasks of rows on a worker.
 pub trait RowsRunner: Send + Sync {
     /// Runs a task and yields the messages of its answer. It stops when the stream is dropped. The stream may be polled
     /// on any runtime of tokio.
@@ -53,11 +53,11 @@ pub struct RowsLoad {
     pub rows: u64,
     /// Bytes of these rows.
     pub bytes: u64,
-    /// Stages of which other workers read rows that are kept here.
+    /// Stages whose rows this worker keeps for other workers.
     pub kept: u64,
 }
 
-/// What runs rows on a worker, and for which statements.
+/// The runner of rows on a worker, and the statements that have tasks.
 #[derive(Default)]
 pub(super) struct Rows {
     runner: OnceLock<Arc<dyn RowsRunner>>,
@@ -109,8 +109,8 @@ impl Rows {
         }
     }
 
-    /// Drops what there is of all statements, because the server that sent them disconnected, or has lost sight of this
-    /// worker: then their tasks may come again.
+    /// Drops the rows of all statements, because the server that sent them disconnected, or has lost sight of this
+    /// worker. Their tasks may be sent again.
     pub(super) fn drop_all(&self) {
         let known = std::mem::take(&mut self.queries().known);
         if let Some(runner) = self.runner.get() {
@@ -132,7 +132,7 @@ impl Rows {
         Ok(faults(what, runner.start(order)))
     }
 
-    /// Gives another worker a part of the rows that are kept here.
+    /// Returns a part of the rows that are kept here to another worker.
     pub(super) fn part(
         &self,
         body: &[u8],
@@ -149,7 +149,7 @@ impl Rows {
         Ok(faults(what, runner.part(ask)))
     }
 
-    /// What runs the rows of a statement.
+    /// The runner for the rows of a statement.
     fn runner_of(&self, query: [u8; 16]) -> Result<&Arc<dyn RowsRunner>, Fault> {
         let none = || to_fault(&unsupported("the worker runs no rows".into()));
         let runner = self.runner.get().ok_or_else(none)?;
@@ -176,8 +176,8 @@ fn faults(
     answers.boxed()
 }
 
-/// Asks the worker at an address for a part of the rows that it keeps. Dropping the stream ends the call. It is called on
-/// the runtime of the cluster.
+/// Asks the worker at an address for a part of the rows that it keeps. Dropping the stream ends the call. Must be
+/// called on the runtime of the cluster.
 ///
 /// # Errors
 /// Those of [`Peers::action`].
@@ -190,7 +190,7 @@ pub async fn ask_rows(
 }
 
 impl Worker {
-    /// Gives the worker what runs tasks of rows. Without it the worker refuses them. Only the first call counts.
+    /// Sets the runner of tasks of rows. Without it the worker refuses them. Only the first call counts.
     pub fn runs_rows(&self, runner: Arc<dyn RowsRunner>) {
         self.rows.runner.get_or_init(|| runner);
     }

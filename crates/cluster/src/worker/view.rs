@@ -1,4 +1,4 @@
-//! What a worker knows of the chunks of other parties: the log of the server, as far as orders brought it.
+//! A worker's knowledge of the chunks of other parties: the log of the server, as far as orders brought it.
 
 use crate::net::Fault;
 use crate::wire::{News, STORAGE, THE_SERVER, There, from_postcard};
@@ -18,11 +18,11 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// Adds what an order brought; `stages` is the number of stages of the plan, and `server` the server's address.
-    /// False if entries before it are missing, so that the server has to send all of them.
+    /// Adds the news of an order. `stages` is the number of stages of the plan, and `server` the server's address.
+    /// Returns false if entries before the news are missing, so that the server has to send all of them.
     pub(crate) fn hear(&mut self, news: &News, stages: usize, server: &str) -> Result<bool, Fault> {
         if news.log < self.log {
-            // An order that was overtaken by one that knew more.
+            // A later order, which knew more, has overtaken this one.
             return Ok(true);
         }
         if news.log > self.log {

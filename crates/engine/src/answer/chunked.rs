@@ -73,7 +73,7 @@ impl Chunked {
     /// another answer has them. So the tensor is in memory once; then it has no cells any more.
     ///
     /// # Errors
-    /// `memory_exceeded` if the quota has no room for what is not freed; a file that cannot be read.
+    /// `memory_exceeded` if the quota has no room for the cells that are not freed; a file that cannot be read.
     pub fn take_cells(&mut self) -> Result<(PooledBuf, Option<PooledBuf>), Error> {
         if let Chunks::Piece(piece) = &mut self.chunks
             && let Some(piece) = Arc::get_mut(piece)
@@ -117,7 +117,7 @@ impl Chunked {
         let shape = self.grid.shape();
         let is_whole = |a: &usize| region.start[*a] == 0 && region.end[*a] == shape[*a];
         let inner = (0..shape.len()).rev().take_while(is_whole).count();
-        // A run of cells goes along one axis more than those that the box spans.
+        // A run of consecutive cells covers the axes that the box spans, and one more.
         let outer = shape.len().saturating_sub(inner + 1);
         let rows = Region { start: region.start[..outer].into(), end: region.end[..outer].into() };
         if rows.cells() == 1 {
@@ -275,7 +275,7 @@ impl Chunked {
                     at += own.cells() * size as u64;
                 }
             }
-            // Windows of what is in one piece are read without chunks.
+            // Windows of a tensor in one piece are read without chunks.
             Chunks::Dense(..) | Chunks::Piece(_) => return Err(missing()),
         }
         Ok(())

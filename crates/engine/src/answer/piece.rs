@@ -1,6 +1,6 @@
 //! A result in one piece of memory, which the threads that compute its chunks fill.
 //!
-//! Where the cells of each chunk follow each other in the result, an operand makes its chunk in the result's memory.
+//! If the cells of each chunk are consecutive in the result, an operand computes its chunk in the memory of the result.
 //! Other chunks are copied to their places.
 
 use super::window::{number, runs, scatter, windows};
@@ -29,7 +29,7 @@ pub(crate) struct Piece {
     pub(super) valid: Option<PooledBuf>,
     /// Is a cell masked?
     pub(super) is_masked: bool,
-    /// Released when the memory belongs to somebody else.
+    /// Released when the memory gets another owner.
     pub(super) charge: Option<Charge>,
 }
 
@@ -165,7 +165,7 @@ impl Filling {
             let data = part(data, size)?;
             let valid = valid.map(|valid| part(valid, 1)).transpose()?;
             let masked = valid.filter(|valid| valid.contains(&0));
-            // Where a chunk is made in its place, its masked cells are NaN.
+            // A chunk that was computed in place already has NaN in its masked cells.
             let mut written = in_place
                 || self.data.write(band, |to| {
                     scatter(data, &common, region, size, to);
@@ -195,7 +195,7 @@ impl Filling {
     /// The piece.
     ///
     /// # Errors
-    /// Cells did not come, it was taken before, or somebody keeps a chunk: an internal error.
+    /// Cells are missing, the piece was taken before, or another owner still holds a chunk: an internal error.
     pub(crate) fn finish(&self) -> Result<Piece, Error> {
         if self.missing.load(Relaxed) != 0 {
             return Err(Error::Broken { what: "cells of a result are missing".into() });
@@ -209,8 +209,8 @@ impl Filling {
     }
 }
 
-/// True if the cells of each chunk are consecutive in the tensor, and the chunks follow each other by their numbers: the
-/// axes before the last one that is cut are cut into single positions.
+/// True if the cells of each chunk are consecutive in the tensor, and chunks follow each other by number: all axes
+/// before the last one that is cut are cut into single positions.
 fn is_in_runs(grid: &Grid) -> bool {
     let shape = grid.shape();
     let cut = grid.axes.iter().rposition(|axis| axis.count() > 1).unwrap_or(0);

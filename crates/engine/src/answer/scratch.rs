@@ -1,7 +1,7 @@
 //! Results on disk: results that are too large for memory wait here until they are read.
 //!
-//! A file has no name, so it is removed with its last holder, however the process ends. It lies in the process' own
-//! directory, and its space counts against the limit of all spilled data.
+//! A file has no name, so it is removed with its last holder, however the process ends. Files are in the process' own
+//! directory, and their space counts against the limit of all spilled data.
 
 use crate::error::Error;
 use std::fs::File;
@@ -147,7 +147,7 @@ impl ScratchFile {
     /// Fills `to` with the bytes from `at` on.
     ///
     /// # Errors
-    /// The disk does not return what was written.
+    /// The disk does not return the bytes that were written.
     pub fn read_at(&self, at: u64, to: &mut [u8]) -> Result<(), Error> {
         self.file.read_exact_at(to, at).map_err(|e| self.scratch.failed("read from", e))
     }

@@ -46,8 +46,8 @@ fn bytes_of_array(array: &dyn Array) -> usize {
     }
 }
 
-/// The batch, copied if it is a small part of what its buffers hold: a few rows that wait for a reader would keep all
-/// rows beside them in memory, and be charged for them.
+/// Copies the batch if it is a small part of its buffers: otherwise a few rows that wait for a reader would retain all
+/// rows of the buffers, and be charged for them.
 pub(crate) fn compact(batch: RecordBatch) -> RecordBatch {
     let held = batch.get_array_memory_size();
     if held <= SMALL_BYTES || bytes_of(&batch) > held / 2 {

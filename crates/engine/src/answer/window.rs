@@ -6,8 +6,8 @@
 //!   # # # # # #
 //!   . . . . . .      The cells of a window follow each other in row-major order.
 //! ```
-//! So formats hold some megabytes of a tensor, whatever its size, and wherever its cells are: in one piece, in the
-//! chunks in which they were computed, or in a file.
+//! So formats hold some megabytes of a tensor, independent of its size. The cells may be in one piece, in the chunks in
+//! which they were computed, or in a file.
 
 use super::{Cell, Tensor};
 use crate::error::Error;
@@ -39,7 +39,7 @@ pub struct Head<'a> {
     pub attrs: &'a Attrs,
     /// True for a coordinate of other results that is not the labels of a dimension.
     pub is_coordinate: bool,
-    /// What the results have in common, as a dataset.
+    /// The attributes and labels that all results share.
     pub dataset: &'a Arc<DatasetLabels>,
 }
 
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_go_where_they_lie() {
+    fn parts_are_placed_at_their_offsets() {
         let whole = Region { start: [2, 0, 0].as_slice().into(), end: [4, 3, 4].as_slice().into() };
         let part = Region { start: [2, 1, 1].as_slice().into(), end: [4, 3, 3].as_slice().into() };
         let mut to = vec![0u8; 24];

@@ -260,7 +260,7 @@ fn schedulers(at: &Written) -> Result<Vec<String>, Error> {
     }
 }
 
-/// The URL that a server gives to clients of others.
+/// The URL of this server that other servers return to their clients.
 fn public_url(at: &Written) -> Result<Option<String>, Error> {
     let text = at.string("public-url")?;
     let text = text.trim().trim_end_matches('/');
@@ -365,8 +365,8 @@ fn retained_limit(memory_limit_bytes: u64, at: &Written) -> Result<u64, Error> {
     }
 }
 
-/// The limit of durable chunks. A percentage refers to the free space beside the warehouse; a bucket does not report
-/// it.
+/// The limit of durable chunks. A percentage refers to the free space of the warehouse's file system. A bucket does not
+/// report its free space.
 fn durable_limit(warehouse: &str, at: &Written) -> Result<u64, Error> {
     const OF_A_BUCKET: u64 = 1 << 40;
     let hint = "write `50%`, `100GiB`, or 0 to keep nothing";

@@ -11,7 +11,7 @@ pub(super) fn memory_bytes() -> Option<u64> {
     of_groups.into_iter().chain(machine).chain(addresses_left()).min()
 }
 
-/// Bytes of address space that this process may still map: RLIMIT_AS, which `ulimit -v` sets, minus what is mapped.
+/// Bytes of address space that this process may still map: RLIMIT_AS, which `ulimit -v` sets, minus the mapped bytes.
 /// `None` without such a limit.
 pub fn addresses_left() -> Option<u64> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;

@@ -39,7 +39,7 @@ fn flags_beat_environment_beats_file_beats_defaults() {
 }
 
 #[test]
-fn what_statements_may_touch_is_a_list() {
+fn access_rules_are_lists() {
     let list = |l: &[&str]| Some(l.iter().map(|s| s.to_string()).collect::<Vec<_>>());
     let c = load("", &[], &[]).unwrap();
     assert_eq!((&c.allow_read, &c.allow_write), (&None, &None));
@@ -75,7 +75,7 @@ fn the_file_may_be_named_by_the_environment() {
 }
 
 #[test]
-fn what_is_kept_is_bounded_by_bytes_or_a_part_of_what_is_free() {
+fn stored_data_are_bounded_by_bytes_or_a_share_of_free_space() {
     let c = load("durable-limit = '3GiB'\ndurable-ttl = 60", &[], &[]).unwrap();
     assert_eq!((c.durable_limit_bytes, c.durable_ttl_s), (3 << 30, 60));
     // A warehouse that does not exist yet lies on the file system of the existing part of its path.
@@ -104,7 +104,7 @@ fn what_is_kept_is_bounded_by_bytes_or_a_part_of_what_is_free() {
 fn memory_may_be_a_share_of_the_machine() {
     let all = machine::memory_bytes().unwrap();
     let c = load("memory-limit = '50%'", &[], &[]).unwrap();
-    // The limit may follow what the system lets the process map.
+    // The limit may follow the address space that the system lets the process map.
     assert!(
         c.memory_limit_bytes.abs_diff(all / 2) < all / 100,
         "{} of {all}",
@@ -119,7 +119,7 @@ fn memory_may_be_a_share_of_the_machine() {
 }
 
 #[test]
-fn slips_are_told() {
+fn mistakes_in_settings_are_reported() {
     let error = |r: Result<Config, Error>| {
         let e = r.unwrap_err();
         assert_eq!(e.exit_status(), 2);
@@ -172,7 +172,7 @@ fn secrets_stay_hidden() {
 }
 
 #[test]
-fn what_is_described_is_a_configuration_that_means_the_same() {
+fn a_described_configuration_parses_to_the_same_one() {
     let c = load(
         "warehouse = 'a \"quoted\" C:\\dir # é'\nlog = 'tessera_exec=debug,warn'",
         &[("TESSERA_LISTEN", "127.0.0.1:9"), ("TESSERA_RESULT_TTL", "7")],
@@ -271,7 +271,7 @@ fn a_cluster_is_configured() {
 }
 
 #[test]
-fn a_worker_has_as_many_slots_as_threads_unless_it_is_said() {
+fn a_worker_has_as_many_slots_as_threads_by_default() {
     let slots = |file: &str| {
         let c = load(file, &[], &[]).unwrap();
         (c.threads, c.slots)

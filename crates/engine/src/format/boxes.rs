@@ -124,7 +124,7 @@ fn keep(natural: &[usize], width: usize) -> (Vec<usize>, Option<usize>) {
     (head.into_iter().chain(tail.into_iter().rev()).collect(), (n > 1).then_some(gap))
 }
 
-/// Narrows the widest columns to one width such that all fit into `room`, but none below `COLUMN_MIN`.
+/// Narrows the widest columns to one width so that all columns fit into `room`, but none below `COLUMN_MIN`.
 fn narrow(widths: &mut [usize], room: usize) {
     let fits = |level: usize| widths.iter().map(|w| (*w).min(level)).sum::<usize>() <= room;
     let (mut low, mut high) = (COLUMN_MIN, room.max(COLUMN_MIN));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_in_the_middle() {
+    fn omitted_cells_are_in_the_middle() {
         let (text, shown) = drawn(6, "0123456789", Some(40));
         insta::assert_snapshot!(text, @"
         ┌──────────┬──────────┬───┬──────────┐

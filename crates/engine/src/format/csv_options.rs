@@ -18,8 +18,8 @@ impl Default for CsvOptions {
 }
 
 impl CsvOptions {
-    /// Parses a delimiter: one character of ASCII, also written `\t`. `None` for those that numbers, times and quotes
-    /// are written with.
+    /// Parses a delimiter: one ASCII character, or `\t` for a tab. Returns `None` for characters that occur in numbers,
+    /// times and quotes.
     pub fn delimiter(text: &str) -> Option<u8> {
         match text.as_bytes() {
             b"\\t" => Some(b'\t'),

@@ -1,4 +1,4 @@
-//! The value that stands for masked cells, in formats that have one for each variable.
+//! The fill value of masked cells, in formats that have one for each variable.
 
 use super::writer::output;
 use crate::answer::{Head, Windows, windows};
@@ -12,13 +12,13 @@ use tessera_storage::sink::cf;
 /// Upper bound on the cells of a window.
 pub(super) const WINDOW_CELLS: u64 = 1 << 17;
 
-/// Returns the value that stands for the masked cells of all tensors, which have the type `dtype`; `None` if no cell is
-/// masked. `out` is only flushed: an output that was cancelled fails.
+/// Chooses the fill value for the masked cells of tensors that all have the type `dtype`; `None` if no cell is masked.
+/// `out` is only flushed: flushing fails once the output is cancelled.
 ///
-/// It is the usual one (NaN, netCDF's default for integers) unless an unmasked cell has that value.
+/// The usual fill value (NaN, netCDF's default for integers) is used unless an unmasked cell has that value.
 ///
 /// # Errors
-/// Every candidate is the value of an unmasked cell; cells that cannot be read.
+/// Every candidate is the value of an unmasked cell, or cells cannot be read.
 pub(super) fn choose(
     format: &'static str,
     dtype: DType,
@@ -127,7 +127,7 @@ pub(super) fn floats(dtype: DType, cells: &[u8]) -> Box<dyn Iterator<Item = f64>
     }
 }
 
-/// The tensors without those that are labels of another one: formats with coordinates have these anyway.
+/// The tensors that are not labels of another tensor: formats with coordinates write labels anyway.
 pub(super) fn variables<'a>(tensors: &[&'a dyn Windows]) -> Vec<&'a dyn Windows> {
     let heads: Vec<Head<'_>> = tensors.iter().map(|t| t.head()).collect();
     let labels = are_coordinates(&heads.iter().map(|h| (h.name, h.dims)).collect::<Vec<_>>());
@@ -152,13 +152,13 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_value_stands_for_masked_cells_unless_a_cell_has_it() {
+    fn the_usual_fill_value_is_used_unless_a_cell_has_it() {
         use DType::*;
         let bytes = |v: &[u8]| Buffer::from_vec(v.to_vec());
         assert_eq!(chosen(UInt8, bytes(&[1, 2]), None).unwrap(), None);
         assert_eq!(chosen(UInt8, bytes(&[1, 2]), Some(vec![1, 1])).unwrap(), None);
         assert_eq!(chosen(UInt8, bytes(&[1, 2]), Some(vec![1, 0])).unwrap(), Some(255.0));
-        // What is masked does not count.
+        // The values of masked cells do not count.
         assert_eq!(chosen(UInt8, bytes(&[255, 255]), Some(vec![0, 0])).unwrap(), Some(255.0));
         assert_eq!(chosen(UInt8, bytes(&[255, 0, 7]), Some(vec![1, 1, 0])).unwrap(), Some(1.0));
         let mut all: Vec<u8> = (0..=255).chain([0]).collect();

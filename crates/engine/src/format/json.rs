@@ -158,7 +158,7 @@ pub(super) fn write_lines(
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
     let mut fields = fields(batch, schema)?;
-    // Each key with what stands before and behind it.
+    // Each key, with the `{` or `,` before it and the `:` behind it.
     let mut keys = Vec::with_capacity(fields.len());
     for (i, field) in schema.fields().iter().enumerate() {
         let mut key = if i > 0 { b",".to_vec() } else { b"{".to_vec() };

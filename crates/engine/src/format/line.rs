@@ -19,16 +19,16 @@ pub(super) trait Notation {
 
     fn float(&self, value: Float, out: &mut Vec<u8>);
 
-    /// Any text.
+    /// Writes a text.
     ///
     /// # Errors
-    /// Those of a writer; memory has none.
+    /// Errors of a writer; writing to memory does not fail.
     fn text(&self, text: &str, out: &mut Vec<u8>) -> io::Result<()>;
 
-    /// A list or a record.
+    /// Writes a list or a record.
     ///
     /// # Errors
-    /// Those of a writer; memory has none.
+    /// Errors of a writer; writing to memory does not fail.
     fn nested(&self, cell: &Cell<'_>, out: &mut Vec<u8>) -> io::Result<()>;
 }
 

@@ -39,8 +39,9 @@ pub(super) struct Long<'a> {
 }
 
 impl<'a> Long<'a> {
-    /// Groups tensors into tables. A tensor joins the table of one that has all of its dimensions, in its order; a
-    /// tensor that is labels of another one is a column already. Tables are in the order of their first tensors.
+    /// Groups tensors into tables. A tensor joins the table of a tensor that has all of its dimensions in the same
+    /// order. A tensor that is labels of another tensor is already a column. Tables have the order of their first
+    /// tensors.
     pub(super) fn group(
         tensors: &[&'a dyn Windows],
         surface: Option<Surface>,

@@ -177,7 +177,7 @@ pub fn write<W: Write>(replies: &[Reply], mut out: W) -> Result<W, Error> {
     Ok(out)
 }
 
-/// What comes before the payload.
+/// The bytes before the payload.
 fn begin(header: &Header) -> Result<Vec<u8>, Error> {
     let header = serde_json::to_vec(header)
         .map_err(|e| Error::Internal { what: format!("an answer has no header: {e}") })?;

@@ -1,8 +1,8 @@
 //! NetCDF's classic format: a header, then the cells of each variable, contiguous and big-endian.
 //!
-//! 1. [`File::new`] names dimensions and variables as Zarr's writer does, and looks once at cells whose form depends on
-//!    their values: what stands for masked cells, in which unit times are whole.
-//! 2. The header has the offset of each variable, so that all is written in order, window by window.
+//! 1. [`File::new`] names dimensions and variables as Zarr's writer does. It reads cells in advance only if their
+//!    values decide their form: the fill value of masked cells, the unit in which times are whole.
+//! 2. The header has the offset of each variable, so that the file is written sequentially, window by window.
 //!
 //! The version is CDF-2, which every reader knows, unless a variable has a type or a size that only CDF-5 has.
 //!
@@ -62,7 +62,7 @@ struct Variable<'a> {
     cells: Source<'a>,
 }
 
-/// Where cells come from.
+/// The source of a variable's cells.
 enum Source<'a> {
     /// In memory, as they are in the file.
     Labels(Vec<u8>),
@@ -74,7 +74,7 @@ enum Source<'a> {
 /// Texts, each of which has as many bytes in the file as the longest one.
 struct PaddedTexts {
     texts: Texts,
-    /// The text that stands for missing ones.
+    /// The text that marks missing texts.
     missing: Option<String>,
     width: usize,
 }
@@ -203,7 +203,7 @@ fn items(tensors: &[&dyn Windows]) -> Vec<Item> {
 /// Checks that the netCDF library would create a variable or dimension of that name.
 ///
 /// # Source
-/// `NC_check_name` of netCDF-C 4.9; what it refuses beside this is no name in any store.
+/// `NC_check_name` of netCDF-C 4.9. Names that it refuses for other reasons are names in no store.
 fn check_name(name: &str) -> Result<(), Error> {
     let begins = |c: char| !c.is_ascii() || c.is_ascii_alphanumeric() || c == '_';
     if name.starts_with(begins) && !name.ends_with(' ') {
@@ -296,7 +296,7 @@ impl<'a> Variable<'a> {
         mut attrs: Attrs,
         dims: &mut Vec<Dimension>,
     ) -> Self {
-        // By CF a grid mapping is its attributes: it is one letter, whatever it is.
+        // By CF a grid mapping consists of its attributes. Its value is one letter without a meaning.
         let is_container = attrs.contains_key("grid_mapping_name");
         if is_container && places.is_empty() && texts.texts.options().all(|text| text == Some("")) {
             let (kind, cells) = (Kind::Char, Source::Labels(vec![0]));

@@ -155,7 +155,7 @@ fn directory(members: &[Member], out: &mut Counted<'_>) -> io::Result<()> {
     out.write_all(&[0, 0])
 }
 
-/// Computes the size and the checksum of what would be written.
+/// Computes the size and the checksum of an output without writing it.
 struct Check {
     crc: crc32fast::Hasher,
     bytes: u64,

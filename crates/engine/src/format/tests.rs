@@ -66,7 +66,7 @@ fn rows() -> Answer {
 }
 
 #[test]
-fn json_of_tensors_is_as_the_interface_says() {
+fn json_of_tensors_follows_the_interface() {
     assert_eq!(
         text(Format::Json, vec![Answer::Tensors(vec![t2m()])]),
         "{\"tensors\":[{\"name\":\"t2m\",\"dtype\":\"float32\",\"dims\":[\"time\",\"lat\"],\"shape\":[2,3],\
@@ -365,7 +365,7 @@ fn npz_is_a_zip_archive() {
 }
 
 #[test]
-fn names_in_an_npz_are_those_of_numpy_or_refused() {
+fn names_in_an_npz_equal_numpys_or_are_refused() {
     let of = |name: &str| tensor(name, DType::UInt8, vec![], &[], vec![1u8], None);
     // np.savez(f, **{"a/b": 1}) has a member of that name.
     let bytes = write(Format::Npz, vec![Answer::Tensors(vec![of("a/b")])]).unwrap();

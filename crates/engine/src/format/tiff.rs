@@ -4,8 +4,8 @@
 //!   header, ghost area │ IFD of the raster, IFDs of its overviews │ tiles of the smallest overview │ … │ of the raster
 //! ```
 //! 1. [`Raster::new`] takes items over `[y, x]` or `[band, y, x]` as bands.
-//! 2. [`pyramid::build`] cuts tiles, computes overviews from them and encodes all into a spill: their sizes are not known
-//!    before, and stand in front of them.
+//! 2. [`pyramid::build`] cuts tiles, computes overviews from them and encodes all into a spill. The header precedes
+//!    the tiles and has their sizes, which are only known afterwards.
 //! 3. [`layout::encode`] places the tiles; they are copied behind it, overviews first.
 //!
 //! Tiles are compressed by deflate after a predictor, which is lossless. Bands are stored one after another.
@@ -51,7 +51,7 @@ struct Band<'a> {
     position: Option<u64>,
 }
 
-/// What is written.
+/// The image that is written.
 struct Raster<'a> {
     bands: Vec<Band<'a>>,
     height: u64,
@@ -95,7 +95,7 @@ pub(super) fn working_bytes(tensors: &[&dyn Windows]) -> u64 {
         let [.., height, width] = shape[..] else { return 0 };
         let tile = pyramid::tile_shape(height, width);
         let levels = pyramid::level_shapes(height, width).len() as u64;
-        // One of each level, a copy for the predictor, and what it is encoded to.
+        // A tile of each level, a copy for the predictor, and the encoded tile.
         tile.0 * tile.1 * head.dtype.size() as u64 * (levels + 2)
     };
     tensors.iter().map(of).max().unwrap_or(0)

@@ -9,7 +9,7 @@ use std::io::Write;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
-/// Batches for each thread that are formatted before what was made of them is written.
+/// Batches for each thread that are formatted before their text is written.
 const BATCHES: usize = 4;
 
 /// Bytes after which no more batches are taken together.
@@ -29,7 +29,7 @@ fn threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX)
 }
 
-/// The next batches, enough for all threads; none if there are no more.
+/// The next batches, enough for all threads; empty at the end.
 pub(super) fn next_batches(
     batches: &mut impl Iterator<Item = Result<RecordBatch, Error>>,
 ) -> Result<Vec<RecordBatch>, Error> {
@@ -96,13 +96,12 @@ fn pieces_of_all(
     })
 }
 
-/// Writes batches with `format`, which appends the text of a piece of one to a buffer: pieces are formatted on all
-/// threads and written in their order.
+/// Formats batches in pieces on all threads, and writes the pieces in their order.
 ///
-/// `format` gets the number of the piece.
+/// `format` gets the number of a piece and the piece, and appends its text to a buffer.
 ///
 /// # Errors
-/// Those of the batches, of `format` and of the output.
+/// Errors of the batches, of `format` and of the output.
 pub(super) fn write_batches(
     batches: impl Iterator<Item = Result<RecordBatch, Error>>,
     format: impl Fn(usize, &RecordBatch, &mut Vec<u8>) -> Result<(), Error> + Sync,

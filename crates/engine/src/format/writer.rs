@@ -33,7 +33,7 @@ pub struct Options {
     pub fit: bool,
     /// The directory for tiles of a TIFF that do not fit into memory.
     pub scratch: Option<Arc<Scratch>>,
-    /// The coordinate reference system of a TIFF; `None` for the one that its attributes name.
+    /// The coordinate reference system of a TIFF; `None` uses the system that the attributes name.
     pub crs: Option<Crs>,
     /// The type that floats in safetensors are rounded to.
     pub narrow: Option<Narrow>,
@@ -75,7 +75,7 @@ pub struct Writer<W: Write> {
     written: usize,
     /// Number of statements without a result, for the formats that hold one result.
     done: usize,
-    /// Messages of these statements, for CSV: they are not rows, so they are written only if there are no rows.
+    /// Messages of statements without rows, for CSV: they are written only if no statement has rows.
     told: Vec<String>,
     pending: Option<Reply>,
 }

@@ -149,7 +149,8 @@ impl Epoch {
         }
     }
 
-    /// A server that looked before this epoch existed completes its change first; one that looks now makes none.
+    /// A server that checked its epoch before this one existed completes its change first. A server that checks now
+    /// makes no change.
     async fn let_changes_end(&self) -> Result<(), Error> {
         self.folder.hold(LOCK, true).await.map(drop).map_err(Error::stage)
     }
@@ -231,7 +232,7 @@ pub(super) fn lock(number: u64) -> String {
 /// Why a server does not work for its warehouse: another one does.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotLive {
-    /// It waits for the end of the live server.
+    /// The server waits for the end of the live server.
     #[error("this server is a standby")]
     Standby {
         /// URL of the live server, if it is known.

@@ -7,10 +7,11 @@
 //!                   it says that its server let go of it        ─▶ begins epoch n + 1 at once
 //!                   epochs/<n>.lock of this machine is free     ─▶ begins epoch n + 1 at once
 //! ```
-//! Only the standby's own clock counts, and of it only the time in which the standby did look: clocks of two machines are
-//! never compared, and neither a standby that was suspended nor one that cannot read the warehouse takes over for that.
-//! A lease is a hint. What keeps an earlier server from changes is the later epoch ([`Epoch`]), so a standby that takes
-//! over too early costs time and no data. Of several standbys, the one that makes the document of the next epoch wins.
+//! Only the standby's own clock counts, and only the time in which the standby could read the lease. Clocks of two
+//! machines are never compared, and a standby does not take over because it was suspended or could not read the
+//! warehouse. A lease is a hint. The later epoch ([`Epoch`]) keeps an earlier server from making changes, so a standby
+//! that takes over too early costs time and no data. Of several standbys, the first one that writes the document of the
+//! next epoch wins.
 
 use super::epoch::{Epoch, epoch, lock};
 use crate::error::Error;
@@ -26,7 +27,7 @@ const RENEWALS: u32 = 3;
 /// Looks in a lease's timeout, and the bounds of the time between two of them.
 const LOOKS: u32 = 10;
 const LOOK_EVERY: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-/// In a bucket that does not compare versions, each so many renewals look for a later epoch.
+/// Renewals between two checks for a later epoch, in a bucket that does not compare versions.
 const CHECKED_EVERY: u64 = 10;
 
 /// The document of an epoch: its server, and a number that changes while that server lives.
@@ -68,13 +69,13 @@ impl Lease {
         Ok(bytes.map(|bytes| Lease::parse(&bytes)))
     }
 
-    /// A document that is none of this version has no address, and is as alive as its bytes change.
+    /// A document of another version has no address; its server counts as alive while the bytes of the document change.
     fn parse(bytes: &[u8]) -> Self {
         serde_json::from_slice(bytes).unwrap_or_default()
     }
 }
 
-/// Where others reach a server.
+/// The addresses of a server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Addresses {
     /// URL for clients.
@@ -108,7 +109,7 @@ impl Keeper {
         self.timeout / RENEWALS
     }
 
-    /// Writes the lease anew. The epoch begins if it has not.
+    /// Writes the lease again, and begins the epoch if it has not begun.
     ///
     /// # Errors
     /// `fenced` after a later server has taken over; errors of storage, and a warehouse that does not respond in time.
@@ -121,7 +122,7 @@ impl Keeper {
     /// Lets a standby take over at once. The server may still make changes until then.
     ///
     /// # Errors
-    /// As [`Keeper::renew`].
+    /// Those of [`Keeper::renew`].
     pub async fn release(&mut self) -> Result<(), Error> {
         if self.epoch.number().await.is_none() {
             return Ok(());
@@ -189,7 +190,7 @@ pub struct Standby {
     seen: Option<Seen>,
 }
 
-/// What a standby knows of the last epoch.
+/// The last epoch, as a standby has read it.
 #[derive(Debug)]
 struct Seen {
     number: u64,

@@ -24,7 +24,7 @@ async fn a_change_is_made_before_a_later_server_reads_or_not_at_all() {
     let (first, second) = (journal(&folder), Arc::new(journal(&folder)));
     let mut record = Record::new("a", "SELECT 1", 1, Recipe::default());
     first.write(&record, None).await.unwrap();
-    // It has checked its epoch, and is about to write.
+    // The first server has checked its epoch, and is about to write.
     let right = first.epoch.right().await.unwrap();
     assert!(right.is_some());
     let taking_over = tokio::spawn({
@@ -58,7 +58,7 @@ fn keeper(folder: &Folder) -> Keeper {
     Keeper::new(epoch(folder, false), addresses, TIMEOUT)
 }
 
-/// Looks as often as a standby does, until it leads or so much time is over.
+/// Looks as often as a standby does, until it leads or the time is over.
 async fn leads(standby: &mut Standby, within: Duration) -> bool {
     let begun = std::time::Instant::now();
     while begun.elapsed() < within {
@@ -83,7 +83,7 @@ async fn a_standby_waits_as_long_as_the_lease_is_renewed() {
     live.renew().await.unwrap();
     let ours = epoch(&folder, true);
     let mut standby = Standby::new(ours.clone(), TIMEOUT);
-    // What begins an epoch of a server does not begin that of a standby.
+    // Calls that begin the epoch of a server do not begin that of a standby.
     assert_eq!(ours.begun_by_server().await.unwrap(), None);
     assert_eq!(ours.begun_if_known().await.unwrap(), None);
     assert_eq!(ours.begin().await.unwrap_err().code(), "standby");
@@ -101,7 +101,7 @@ async fn a_standby_waits_as_long_as_the_lease_is_renewed() {
     assert_eq!(lease.url.as_deref(), Some("http://a"));
     stop.send(()).unwrap();
     let mut live = renewing.await.unwrap();
-    // It lives, and does not get to renew its lease.
+    // The server lives, but does not renew its lease.
     assert!(leads(&mut standby, TIMEOUT * 50).await);
     assert_eq!(live.renew().await.unwrap_err().code(), "fenced");
     assert_eq!(live.check().await.unwrap_err().code(), "fenced");
@@ -141,7 +141,7 @@ async fn a_lease_that_was_let_go_and_a_lock_that_is_free_end_the_wait() {
     let mut live = keeper(&folder);
     live.renew().await.unwrap();
     assert!(matches!(look().await, Turn::Waits(_)));
-    // As the end of its process does.
+    // The end of the process drops the lock, too.
     drop(live);
     if std::fs::exists("/proc/sys/kernel/random/boot_id").unwrap() {
         assert_eq!(look().await, Turn::Leads);

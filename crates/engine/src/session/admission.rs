@@ -23,7 +23,7 @@ use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 /// Admission of the statements of a process.
 #[derive(Debug, Default)]
 pub(crate) struct Admission {
-    /// Statements that run among others hold it for reading, the one that runs alone for writing.
+    /// Statements that run concurrently hold the gate for reading. A statement that runs alone holds it for writing.
     gate: Arc<RwLock<()>>,
     live: AtomicU64,
     begun: AtomicU64,
@@ -39,7 +39,7 @@ pub(crate) enum RunPermit {
     Alone { _gate: OwnedRwLockWriteGuard<()> },
 }
 
-/// A running statement, with what is needed to know if others ran at the same time.
+/// A running statement, with the counters that show if others ran at the same time.
 struct RunningStatement<'a> {
     admission: &'a Admission,
     number: u64,

@@ -1,8 +1,8 @@
 //! `COPY … OPTIONS (append 'dim')` and `INSERT INTO`: appends a result to a Zarr store, or to a tensor.
 //!
 //! Appends of this process to one target [take turns](turns). Another process may change the target at any time. So a
-//! commit replaces what the append has read, and nothing else; if the target changed, the append begins again, behind
-//! what was appended.
+//! commit replaces only the version that the append has read. If the target has changed, the append begins again at the
+//! new end.
 //!
 //! A server may be killed between a commit and its note in the journal. So a commit lists its append: in the root's
 //! document of a store, or in the entry of a tensor. The statement that runs again finds itself there.
@@ -26,7 +26,7 @@ use tessera_planner::region::Region;
 use tessera_storage::sink::{Append, Earlier, Item, Shards, SinkError};
 use tessera_storage::source::Options;
 
-/// Bytes that are held of a box for each byte of its cells: the cells, what is stored of them, an object.
+/// Bytes that are held of a box for each byte of its cells: the cells, their stored version, an object.
 const COPIES: u64 = 4;
 
 /// Objects that are written at the same time, if the memory suffices.
@@ -114,8 +114,8 @@ impl Session {
         }
     }
 
-    /// One attempt to append results. `mark` lists it in the store; `earlier` is the length that an earlier run had
-    /// found, whose commit is in question.
+    /// One attempt to append results. The store lists the append as `mark`. `earlier` is the length that an earlier run
+    /// had found, if it may have committed.
     async fn append_once(
         &self,
         (results, items): (&[Arc<Chunked>], &[Item]),
@@ -125,7 +125,7 @@ impl Session {
         statement: &Handle,
     ) -> Result<String, Error> {
         let done = || format!("appended to {}", store.url);
-        // It may wait for the lock of an append that was killed.
+        // Opening may wait for the lock of an append that was killed.
         let opened = tokio::select! {
             biased;
             () = statement.cancelled() => return Err(Error::Cancelled),

@@ -118,7 +118,7 @@ impl Binding<'_> {
 }
 
 impl Session {
-    /// Opens what a query reads and fixes what must not change while it is lowered.
+    /// Opens the relations that a query reads, and fixes everything that must not change while it is lowered.
     pub(super) async fn bind(
         &self,
         query: &Query,

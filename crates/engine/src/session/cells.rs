@@ -185,7 +185,7 @@ pub(super) struct Measured {
     /// Number of rows built from cells.
     rows: Arc<AtomicU64>,
     plans: Arc<Mutex<Vec<ScanRan>>>,
-    /// What workers did for its rows.
+    /// The work of workers for the rows of the query.
     on_workers: Arc<Mutex<Option<RowsTotals>>>,
 }
 
@@ -202,7 +202,8 @@ impl Measured {
         self.rows.load(Ordering::Relaxed)
     }
 
-    /// What workers did for the rows of the query; `None` if they did nothing, or if the rows were not read to their end.
+    /// The work of workers for the rows of the query; `None` if no worker computed rows, or if the rows were not read
+    /// to their end.
     pub(super) fn on_workers(&self) -> Option<RowsTotals> {
         self.on_workers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -276,7 +277,7 @@ impl RunTensor for Runner {
     }
 }
 
-/// Converts an error of rows. An error of ours inside of it keeps its type.
+/// Converts an error of rows. An error of this crate inside of it keeps its type.
 pub(crate) fn rows_error(error: CellsError) -> Error {
     match error {
         CellsError::Inner(inner) => inner_error(inner),
@@ -298,7 +299,7 @@ pub(crate) fn rows_error(error: CellsError) -> Error {
     }
 }
 
-/// An error of ours that DataFusion passed to several of its operators.
+/// An error of this crate that DataFusion passed to several of its operators.
 #[derive(Debug)]
 struct SharedError(Arc<dyn StdError + Send + Sync>);
 

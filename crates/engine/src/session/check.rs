@@ -16,8 +16,8 @@ use tessera_storage::source::{SourceError, Stores};
 /// Timeout of storage requests.
 const STORAGE: Duration = Duration::from_secs(30);
 
-/// Writes to `out` what was read, and for each damaged file what was expected and found. Returns the number of damaged
-/// files. It must be called inside of a tokio runtime.
+/// Reports to `out` the data that were read, and for each damaged file the expected and the found bytes. Returns the
+/// number of damaged files. Must be called inside of a tokio runtime.
 ///
 /// # Errors
 /// The warehouse does not exist, or storage fails.

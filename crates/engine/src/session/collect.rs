@@ -15,7 +15,7 @@ use tessera_planner::region::Region;
 /// The internal error of a sink that is finished too early.
 const MISSING: &str = "a chunk of a result is missing";
 
-/// What is retained of each chunk of each result, by its row-major number; `None` until the chunk comes.
+/// One value for each chunk of each result, by row-major number; `None` until the chunk arrives.
 #[derive(Debug)]
 struct Slots<T>(Vec<(Grid, Mutex<Vec<Option<T>>>)>);
 

@@ -210,7 +210,7 @@ impl Write for Cancellable {
         self.out.write(bytes)
     }
 
-    /// Writers that look at the result before they write flush meanwhile.
+    /// Writers that read the whole result before they write call `flush` in between, so that they can be cancelled.
     fn flush(&mut self) -> io::Result<()> {
         self.check()?;
         self.out.flush()
@@ -265,11 +265,11 @@ fn kind(copy: &Copy) -> Result<CopyFormat, Error> {
     }
 }
 
-/// The format by the ending of the target, as that of `tessera query -o`.
+/// The format by the ending of the target, as in `tessera query -o`.
 fn kind_by_ending(url: &Literal) -> Result<CopyFormat, Error> {
     let path = Path::new(&url.text);
     let is_store = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("zarr"));
-    // A store in an archive is refused with the way out, where the target is checked.
+    // A store in an archive is refused later, with a hint, where the target is checked.
     if is_store || url.text.to_ascii_lowercase().ends_with(".zarr.zip") {
         return Ok(CopyFormat::Zarr);
     }

@@ -24,7 +24,7 @@ use tessera_storage::sink::{
 /// Attempts to define a name that other statements define at the same time.
 const PUTS_MAX: u32 = 64;
 
-/// What a new definition of a name may replace.
+/// The definitions that a new definition of a name may replace.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Replaces<'a> {
     Nothing,
@@ -68,7 +68,7 @@ pub(super) struct ZarrWrite<'a> {
     pub(super) layout: Layout,
     /// Name of an unnamed single result.
     pub(super) name: Option<&'a str>,
-    /// Texts beside those of the result.
+    /// Texts of the dataset that are not part of the result.
     pub(super) beside: &'a [TextColumn],
     pub(super) overwrite: bool,
     /// Writes to the warehouse: in place, and synced to the device at the end.
@@ -99,7 +99,7 @@ impl Session {
         Ok(reply)
     }
 
-    /// Writes the cells of a tensor under an unused name, with texts `beside` those of its query, then its entry.
+    /// Writes the cells of a tensor under an unused name, with texts `beside` the texts of its query, then its entry.
     pub(super) async fn write_tensor(
         &self,
         key: &str,
@@ -292,7 +292,7 @@ impl Session {
             if if_not_exists {
                 return Ok(kept("temp tensor"));
             }
-            // It would hide the new entry.
+            // The temp tensor would hide the new entry.
             return Err(Error::stage(Failure::Exists { name: key }));
         }
         let Some(entry) = self.host.warehouse.entry(&key).await? else { return Ok(None) };
@@ -377,7 +377,7 @@ impl Session {
         statement.entry().keep().await
     }
 
-    /// What writers need from this process.
+    /// The resources of this process that writers use.
     pub(super) fn sink_host(&self, statement: &Handle) -> SinkHost {
         SinkHost {
             stores: self.host.stores.clone(),
@@ -401,7 +401,7 @@ fn fit(lowered: &mut Lowered, layout: &Layout, config: &PlanConfig) -> Result<Ve
     let mut b = Builder::new(config.clone());
     b.graph = graph;
     let mut chunks = Vec::with_capacity(lowered.outputs.len());
-    // Lengths are for the results that have as many dimensions, if there are any; the others keep their chunks.
+    // Lengths apply to results with as many dimensions, if any exist; the other results keep their chunks.
     let rank = layout.chunks.as_ref().or(layout.shards.as_ref()).map(Vec::len);
     let is_of = |labels: &Labels| Some(labels.shape.len()) == rank;
     let has_some = lowered.outputs.iter().any(is_of);

@@ -71,7 +71,7 @@ pub(super) struct PlanExplained {
     workers: Option<tessera_cluster::Expected>,
     /// True if workers write its results.
     writes: bool,
-    /// Which of its chunks survive a failure.
+    /// The chunks that survive a failure, in words.
     durable: Option<String>,
     /// With EXPLAIN ANALYZE.
     runs: Option<Vec<Stats>>,
@@ -92,12 +92,12 @@ struct CellsExplained {
     ran: Option<CellsRan>,
 }
 
-/// What EXPLAIN ANALYZE measured of a relational plan.
+/// Measurements of a relational plan by EXPLAIN ANALYZE.
 struct CellsRan {
     operators: OperatorsRan,
     /// Number of rows built from cells; `None` if the statement reads none.
     of_cells: Option<u64>,
-    /// What workers did for rows.
+    /// The work of workers for rows.
     on_workers: Option<RowsTotals>,
 }
 

@@ -70,7 +70,7 @@ pub enum Failure {
     #[error("cannot insert into `{name}`: it is {kind}")]
     NotATensor {
         name: String,
-        /// What it is, in words.
+        /// The kind of the relation, in words.
         kind: &'static str,
     },
     #[error("the labels of dimension `{dim}` cannot be read: {reason}")]

@@ -138,7 +138,8 @@ impl Temp {
         Ok(Temp { kind, made: Arc::new(made) })
     }
 
-    /// Arrays of an upload, in memory, as the variables of `dataset`, which names those that are coordinates.
+    /// Arrays of an upload, in memory, as the variables of `dataset`. The dataset also names the variables that are
+    /// coordinates.
     pub(super) fn uploaded(
         name: &str,
         mut dataset: Dataset,
@@ -166,7 +167,7 @@ impl Temp {
         Temp { kind: TempKind::Table(file), made: Arc::new(made) }
     }
 
-    /// What it is, in messages.
+    /// The kind of the relation, in messages.
     pub(super) fn kind(&self) -> &'static str {
         match self.kind {
             TempKind::Tensor { .. } => "temp tensor",
@@ -213,7 +214,7 @@ pub(crate) enum Found {
     View(Arc<View>),
 }
 
-/// Options of an external table with its format, as `read_…` gives it.
+/// Adds the format of an external table to its options, as the option `format` of `read_…`.
 pub(super) fn with_format(options: &[(String, String)], stored_as: &str) -> Vec<(String, String)> {
     let format = ("format".to_string(), stored_as.to_ascii_lowercase());
     options.iter().cloned().chain([format]).collect()
@@ -251,7 +252,7 @@ impl<'a> Opener<'a> {
         Ok(())
     }
 
-    /// Reads small tables beside arrays: joined with these, they can be dense operands.
+    /// Reads small tables that are used together with arrays: a join with them can stay dense.
     async fn read_small_tables(&mut self) {
         let mut limit = self.rows.in_memory_max();
         for table in self.tables.values_mut() {
@@ -414,10 +415,11 @@ impl<'a> Opener<'a> {
         }
     }
 
-    /// Opens a name of the catalog: the exact name, else the only one that matches without case.
+    /// Opens a name of the catalog. An exact match wins; otherwise the name must match exactly one entry without regard
+    /// to case.
     pub(super) async fn find(&mut self, name: &str) -> Result<Option<Found>, Error> {
         let key = bare(name);
-        // Names of a view are those of the catalog, whoever reads it.
+        // Names in a view refer to the catalog, not to the arrays of the caller.
         let is_in_view = !self.path.is_empty();
         if !is_in_view && self.handle.locals().get(&key).is_some_and(Local::goes_first) {
             return self.local(&key).await;
@@ -499,7 +501,8 @@ impl<'a> Opener<'a> {
         Ok(found)
     }
 
-    /// The entry of the warehouse: the exact name, else the only one that matches without case.
+    /// Finds the entry of the warehouse. An exact match wins; otherwise the key must match exactly one entry without
+    /// regard to case.
     async fn look_up(&mut self, key: &str) -> Result<Option<Entry>, Error> {
         let warehouse = &self.session.host.warehouse;
         if let Some(entry) = warehouse.entry(key).await? {
@@ -541,7 +544,7 @@ pub(crate) fn bare(name: &str) -> String {
         .map_or_else(|| name.into(), |n| n.replace("\"\"", "\""))
 }
 
-/// The exact name, else the only one that matches without case.
+/// Picks the known name that matches exactly, or else the only one that matches without regard to case.
 pub(crate) fn pick<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone) -> Option<String> {
     if let Some(exact) = known.clone().find(|k| *k == name) {
         return Some(exact.into());

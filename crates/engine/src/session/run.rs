@@ -1,9 +1,10 @@
-//! How every plan runs: those of tensor queries, of islands, below cell blocks, of `COPY` and of `CREATE TENSOR`.
+//! The one way in which plans run: plans of tensor queries, of islands, below cell blocks, of `COPY` and of `CREATE
+//! TENSOR`.
 //!
 //! ```text
 //!  admission ─▶ durable chunks ─▶ workers ─▶ threads, budget ─▶ scheduler ─▶ sink
 //! ```
-//! [`Execution::run_plan`] decides all of them, for every caller alike. Dropping its future cancels the plan.
+//! [`Execution::run_plan`] decides these steps for every caller alike. Dropping its future cancels the plan.
 
 use crate::Handle;
 use crate::error::Error;
@@ -19,14 +20,14 @@ use tessera_planner::cost::{is_quick, is_small, threads_for};
 use tessera_planner::durable::Durability;
 use tessera_planner::tile::Tiling;
 
-/// How the chunks of a plan's results are read.
+/// The use of the chunks of a plan's results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Results {
     /// All chunks are retained.
     Whole,
     /// All chunks are encoded and written to a store.
     Stored,
-    /// One after the other, as rows: chunks are computed as the reader asks for them, and not retained.
+    /// Chunks are computed one after the other, as the reader of rows asks for them, and not retained.
     Streamed,
 }
 
@@ -45,7 +46,7 @@ pub(super) struct Execution {
     pub(super) durability: Durability,
     /// Threads that compute; `None` chooses by the cost of the plan.
     pub(super) threads: Option<usize>,
-    /// Which plans run on workers.
+    /// Selects the plans that run on workers.
     pub(super) spread: Spread,
     /// Do plans use chunks that workers retain of other statements, and leave theirs?
     pub(super) reuse: bool,
@@ -100,12 +101,12 @@ impl Execution {
         let (mut whole, mut shelved): (Arc<dyn RunTiling>, _) = (tiling.clone(), None);
         if let Some(drive) = &drive {
             shelved = Some(self.prepare(drive, tiling).await?);
-            // What workers wrote is not run here.
+            // The server does not run operands whose output workers have written.
             if let Some(rest) = drive.rest_for_server(tiling).await.map_err(Error::stage)? {
                 whole = Arc::new(rest);
             }
         }
-        // Workers store what they compute.
+        // Workers store the chunks that they compute.
         let stored = if shelved.is_some() { None } else { stored };
         let here = is_small(tiling) && !sink.waits() && shelved.is_none();
         let most = runtime.config().threads;

@@ -26,7 +26,7 @@ pub(super) struct Settings {
     pub(super) plan: PlanConfig,
     /// Do cell blocks stay dense?
     pub(super) lift: Density,
-    /// Which chunks are stored for a run after a failure.
+    /// Selects the chunks that are stored for a run after a failure.
     pub(super) durability: Durability,
     /// Threads that compute a statement's chunks; `None` chooses by the cost of the plan.
     pub(super) threads: Option<usize>,
@@ -34,7 +34,7 @@ pub(super) struct Settings {
     pub(super) query_timeout_s: Option<u64>,
     /// Memory limit of each statement in bytes; `None` allows all of the server's memory.
     pub(super) query_memory_bytes: Option<u64>,
-    /// Which plans run on the workers of a cluster.
+    /// Selects the plans that run on the workers of a cluster.
     pub(super) spread: Spread,
     /// Do plans use chunks that workers retain of other statements, and leave theirs?
     pub(super) reuse: bool,

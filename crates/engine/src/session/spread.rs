@@ -36,7 +36,7 @@ const ENCODE_NS: f64 = 2.0;
 /// Results of fewer bytes are written by the server: workers have to open the output first.
 const SHARED_BYTES: u64 = 1 << 20;
 
-/// Which plans run on workers.
+/// Selects the plans that run on workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Spread {
     /// No plans.
@@ -127,8 +127,8 @@ impl Execution {
         drive.expected().map_err(Error::stage)
     }
 
-    /// The part of a plan that runs on workers, if there are workers and it is worth it: the whole plan, or the stages
-    /// that must complete before its results can be streamed.
+    /// The part of a plan that runs on workers, if workers exist and it pays off: the whole plan, or the stages that
+    /// must complete before its results can be streamed.
     pub(super) fn part_of_workers(
         &self,
         tiling: &Arc<Tiling>,
@@ -178,8 +178,8 @@ impl Execution {
         Ok(())
     }
 
-    /// Starts the workers' part of a plan; `None` if there are no workers, or they cannot read its sources. `runner`
-    /// loads for them what is in the memory of this process.
+    /// Starts the workers' part of a plan; `None` without workers, or if they cannot read its sources. `runner` loads
+    /// for them the arrays in the memory of this process.
     pub(super) fn drive(
         &self,
         part: &Arc<Tiling>,
@@ -209,7 +209,7 @@ impl Execution {
         results == Results::Stored && is_worth()
     }
 
-    /// Shares the store of a plan's results with workers, if there are any and it is worth it.
+    /// Shares the store of a plan's results with workers, if workers exist and it pays off.
     pub(super) async fn share(
         &self,
         sink: &Arc<dyn Sink>,

@@ -34,7 +34,7 @@ impl Peers {
         self.plan.get_or_init(|| RowsPlan::new(&self.cluster, &self.statement))
     }
 
-    /// What of the statement's rows goes to workers.
+    /// Selects the rows of the statement that workers compute.
     pub(super) fn spread(self: &Arc<Self>, spread: Spread) -> RowsSpread {
         let all = spread == Spread::All;
         let least_bytes = if all { 0 } else { ROWS_BYTES };
@@ -69,7 +69,7 @@ impl RowsPeers for Peers {
     }
 }
 
-/// The error keeps its type: what it says of itself is what the statement reports.
+/// The error keeps its type: the statement reports its code, class and hint.
 fn fault(lost: RowsLost) -> RowsFault {
     match lost {
         RowsLost::Here(reason) => RowsFault::Here(reason),
@@ -84,7 +84,7 @@ pub(super) struct TrackedRows {
 }
 
 impl TrackedRows {
-    /// Returns the rows; once all of them were read, the tasks count as finished and `measured` gets what they did.
+    /// Returns the rows. Once all of them were read, the tasks count as finished, and `measured` gets their totals.
     pub(super) fn over(
         self,
         batches: Batches,
@@ -111,7 +111,7 @@ impl TrackedRows {
 }
 
 impl Execution {
-    /// The workers for the rows of the statement, if there are some and the session spreads statements. A statement that
+    /// The workers for the rows of the statement, if workers exist and the session spreads statements. A statement that
     /// runs again after a failure of the server waits for the workers that it had.
     pub(super) async fn peers_of_rows(&self) -> Result<Option<Arc<Peers>>, Error> {
         let Some(cluster) = self.host.cluster() else { return Ok(None) };

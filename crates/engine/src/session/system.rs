@@ -19,7 +19,7 @@ pub(super) fn rows(name: &str, host: &Host) -> Option<Result<RecordBatch, ArrowE
     }
 }
 
-/// Connected workers and those that left recently: the fields of `GET /v1/cluster`.
+/// Connected workers and workers that left recently: the fields of `GET /v1/cluster`.
 fn workers(all: &[Member]) -> Result<RecordBatch, ArrowError> {
     let text = |f: fn(&Member) -> &str| -> ArrayRef {
         Arc::new(StringArray::from_iter_values(all.iter().map(f)))

@@ -1,9 +1,9 @@
-//! Uploads that a session keeps: arrays as a temp tensor, rows as a temp table.
+//! Uploads of a session: arrays become a temp tensor, rows a temp table.
 //!
 //! 1. Arrays arrive in the [engine's own form](crate::format::native), in a file. The file is checked as a whole first.
-//! 2. Their chunks are read one after another. A chunk stays in memory while at most half of it is in use, charged to
-//!    the quota, and may be spilled later as that of any temp tensor; otherwise it is spilled at once.
-//! 3. The chunks are those of an `.npy` file, so that an array has the bits of its file.
+//! 2. Their chunks are read one after another. While at most half of the memory is in use, a chunk stays in memory,
+//!    charged to the quota, and may be spilled later like chunks of any temp tensor. Otherwise it is spilled at once.
+//! 3. The chunks have the grid of an `.npy` file, so that an array has the bits of its file.
 //!
 //! Rows stay in the file in which they arrived, an Arrow IPC stream; each statement reads it as it reads other tables.
 

@@ -14,9 +14,9 @@
 //!   epochs/catalog.lock       held while an entry of a directory is compared and replaced, or removed
 //! ```
 //! Cells are written first and never change. The entry makes them a tensor, and is removed first when the tensor is
-//! dropped. Cells that statements of this process still read are removed with the last of these ([`Pin`]). Leftovers of
-//! a killed process in `data/` are named by no entry, read by no statement that is to be run again, and locked by
-//! nobody: [`Warehouse::collect`] removes them.
+//! dropped. Cells that statements of this process still read are removed with the last of these ([`Pin`]).
+//! [`Warehouse::collect`] removes leftovers of a killed process in `data/`: no entry names them, no statement that will
+//! run again reads them, and no process holds their lock.
 
 mod entry;
 mod file_name;
@@ -119,7 +119,7 @@ pub(crate) struct Warehouse {
     /// Cells to remove, while a server does not yet know which cells the statements accepted before it read; `None`
     /// from then on, and if the process is not a server.
     waiting: Mutex<Option<Vec<String>>>,
-    /// True once the next server, which learns from the records who reads which cells, removes those without readers.
+    /// True once the next server removes cells without readers. It learns the readers from the records.
     is_left: AtomicBool,
     /// Encrypts secrets in its documents.
     sealer: Sealer,
@@ -314,7 +314,7 @@ impl Warehouse {
         }
     }
 
-    /// The error for a document that differs from what was written.
+    /// The error for a document that differs from the written one.
     fn corrupt(&self, key: &str, expected: String, found: String) -> Error {
         Error::stage(SourceError::Corrupt { path: self.folder.url(key), expected, found })
     }
@@ -475,8 +475,8 @@ impl Warehouse {
         if self.doom(data) { Ok(()) } else { self.erase(data).await }
     }
 
-    /// Leaves the removal of cells to the next server: pins of this process that drop from now on say nothing about who
-    /// reads the cells.
+    /// Leaves the removal of cells to the next server. From now on, a pin of this process that drops does not show that
+    /// its cells have no reader.
     pub(super) fn leave_to_next(&self) {
         self.is_left.store(true, Ordering::Relaxed);
     }

@@ -80,7 +80,7 @@ impl Handle {
             (state.store.clone(), state.durable.clone())
         };
         let Some(store) = store else { return };
-        // A worker that hangs does not keep them for ever; what it writes later is collected.
+        // A worker that hangs does not retain them for ever; the chunks that it writes later are collected.
         if let Some(durable) = durable
             && tokio::time::timeout(CLOSING, durable.close()).await.is_err()
         {

@@ -75,7 +75,7 @@ impl Clock {
         Limit { started: Instant::now(), waited: self.waited(), limit }
     }
 
-    /// Limits the script from now on; the first limit stands. Work that does not await, such as planning and joins,
+    /// Limits the script from now on. Later calls change nothing. Work that does not await, such as planning and joins,
     /// checks [`Clock::is_late`].
     pub fn limit_script(&self, limit: Duration) {
         let _ = self.limit.set(self.limit(limit));

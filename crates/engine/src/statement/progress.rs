@@ -163,7 +163,7 @@ impl Totals {
                 sum.spills += stats.spills;
                 sum.bytes_spilled += stats.bytes_spilled;
                 sum.bytes_read_back += stats.bytes_read_back;
-                // It counts for the whole statement, so the last plan has the total.
+                // Stored chunks are counted for the whole statement, so the last plan has the total.
                 sum.durable = stats.durable;
                 sum.states.add(&stats.states);
                 let room = STAGES_MAX.saturating_sub(sum.stages.len());

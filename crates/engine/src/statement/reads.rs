@@ -18,7 +18,7 @@ use tessera_storage::source::{Noted, Versions};
 
 #[derive(Default)]
 pub(super) struct Reads {
-    /// Versions that its statements read in earlier runs, as far as they are written beside their chunks.
+    /// Versions that its statements read in earlier runs, as far as they are stored with their chunks.
     before: BTreeMap<usize, Vec<Noted>>,
     /// Index and versions of the running statement.
     now: Option<(usize, Arc<Versions>)>,
@@ -31,7 +31,7 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    /// The running statement, and what it has read.
+    /// The running statement, and the versions that it has read.
     pub(super) fn now(&self) -> Option<&(usize, Arc<Versions>)> {
         self.now.as_ref()
     }
@@ -113,7 +113,7 @@ impl Handle {
         Ok(())
     }
 
-    /// Notes what the ending statement of the script has read.
+    /// Notes the versions that the ending statement of the script has read.
     ///
     /// # Errors
     /// [`Failure::SourceChanged`] if its earlier run read something else.
@@ -121,7 +121,7 @@ impl Handle {
         let Some(read) = self.versions().read() else { return Ok(()) };
         let is_long = read.is_long();
         let before = self.entry().step(|s| s.read.replace(read.clone()));
-        // Listed versions, here or beside its chunks, were compared at each read.
+        // Versions in a list, of the recipe or stored with its chunks, were compared at each read.
         let is_compared = !is_long || self.reads().is_listed;
         if before.is_some_and(|before| !is_compared && before != read) {
             let opened = self.entry().step(|s| s.versions.keys().cloned().collect::<Vec<_>>());

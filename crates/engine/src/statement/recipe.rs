@@ -1,5 +1,5 @@
-//! What a statement was bound to. With its recipe a statement can run again after any failure and return the same
-//! cells.
+//! What a statement was bound to: its recipe. With its recipe a statement can run again after any failure and return
+//! the same cells.
 //!
 //! ```text
 //!   script ─▶ steps, one for each statement of it:
@@ -11,7 +11,8 @@
 //!     intent     the durable change that it is about to make, written before the change
 //!     done       its answer, once it has made a durable change: it does not run twice
 //! ```
-//! A statement notes these while it is bound the first time. Bound again with these notes, it finds the same.
+//! A statement notes these values while it is bound for the first time. When it is bound again, it uses its notes and
+//! finds the same.
 
 use crate::error::Error;
 use crate::session::{CatalogEntry, Definition};
@@ -26,8 +27,8 @@ use tessera_storage::source::Read;
 pub struct Recipe {
     /// The values that were SET in its session.
     pub(crate) settings: BTreeMap<String, String>,
-    /// The temp tensors of its session that it reads, and those that they were made from, in the order of their
-    /// creation.
+    /// The temp tensors of its session that the script reads, and the temp tensors that these were made from, in the
+    /// order of their creation.
     pub(crate) temps: Vec<Arc<Made>>,
     /// One for each statement that began.
     pub(crate) steps: Vec<Step>,
@@ -78,7 +79,7 @@ pub(crate) enum Intent {
     },
     /// A store grows.
     Append {
-        /// What the store lists the append as.
+        /// The mark of the append in the list of the store.
         mark: String,
         /// Cells along the dimension before.
         before: u64,
@@ -106,7 +107,7 @@ pub(crate) struct Made {
     pub(crate) sql: String,
     /// The values that were SET at that time.
     pub(crate) settings: BTreeMap<String, String>,
-    /// What the statement was bound to.
+    /// Everything that the statement was bound to.
     pub(crate) step: Step,
     /// True if it is an upload, or was made from one.
     #[serde(default)]
@@ -132,7 +133,8 @@ impl Made {
 
 /// Writes recipes to the journal.
 pub trait Keeper: Send + Sync {
-    /// Writes the current recipe, if the statement is one that survives; it is on the device when this returns.
+    /// Writes the current recipe, if the statement is one that survives the server. The recipe is on the device when
+    /// this returns.
     fn keep(&self) -> BoxFuture<'_, Result<(), Error>>;
 
     /// Records that a client stopped the statement, unless its end is already recorded: no later server runs it again.
@@ -170,7 +172,7 @@ impl Recipe {
         intents.flat_map(Intent::made)
     }
 
-    /// Cells in the warehouse that its names stand for.
+    /// Cells in the warehouse that its names refer to.
     pub fn data(&self) -> impl Iterator<Item = &str> {
         let steps = self.steps.iter().chain(self.temps.iter().map(|m| &m.step));
         steps.flat_map(|s| s.names.values()).flatten().filter_map(|e| e.definition.data())

@@ -28,7 +28,7 @@ fn secrets_are_not_shown() {
 }
 
 #[test]
-fn an_end_stays_what_it_is() {
+fn a_recorded_end_does_not_change() {
     let h = Handle::new();
     h.begin("SELECT 1", 1, 2);
     assert!(h.move_to(StatementState::Running) && h.move_to(StatementState::Running));
@@ -42,7 +42,7 @@ fn an_end_stays_what_it_is() {
 }
 
 #[test]
-fn those_that_run_are_known_once() {
+fn running_statements_are_listed_once() {
     let queries = Arc::new(Queries::default());
     let h = Handle::new();
     h.track().name("SELECT 1");

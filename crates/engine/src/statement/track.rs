@@ -149,7 +149,7 @@ impl Track {
         PlanRuns { track: self.clone(), number }
     }
 
-    /// Sets the progress that a remote server reported for the statement that this one stands for.
+    /// Sets the progress that a remote server reported. This statement represents the remote one.
     pub fn tell(&self, progress: Progress) {
         let state = progress.state;
         self.lock().told = Some(progress);

@@ -6,7 +6,7 @@ use crate::session::{Admission, RunPermit};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The queue in which a statement waits before it runs what takes more than a moment, and its permits.
+/// The queue in which a statement waits before work that takes more than a moment, and its permits.
 #[derive(Default)]
 pub struct Turn {
     /// A permit of the server to run. Of several plans that begin together one waits for it.
@@ -27,7 +27,7 @@ impl Turn {
         self.lock().places = Some(places);
     }
 
-    /// Admits the statement by `admission`: to run beside others, or alone.
+    /// Lets `admission` admit the statement: to run among others, or alone.
     pub(crate) fn joins(&self, admission: &Arc<Admission>) {
         self.lock().admission = Some(admission.clone());
     }
@@ -37,7 +37,7 @@ impl Turn {
         self.lock().place = Some(place);
     }
 
-    /// Releases the permit to run beside others.
+    /// Releases the permit to run among others.
     pub(crate) fn leave(&self) {
         let place = self.lock().place.take();
         drop(place);

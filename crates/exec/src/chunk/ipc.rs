@@ -1,4 +1,5 @@
-//! Chunks as Arrow IPC: what workers send to each other, and what is stored for a run after a failure.
+//! Chunks as Arrow IPC: the form in which workers exchange them, and in which they are stored for a run after a
+//! failure.
 //!
 //! ```text
 //!   stream of output 0 │ stream of output 1 │ … │ "tsr2" │ CRC-32 of all before, u32 LE
@@ -366,7 +367,7 @@ fn next_batch(
     let batch = message.header_as_record_batch().ok_or("a message is not a batch")?;
     let version = message.version();
     if batch.compression().is_some() {
-        // Arrow allocates what a buffer claims to have.
+        // Arrow allocates the length that a buffer claims to have.
         for buffer in batch.buffers().into_iter().flatten() {
             let at = usize::try_from(buffer.offset()).unwrap_or(usize::MAX);
             let claimed = body.get(at..).and_then(|from| from.first_chunk::<8>());

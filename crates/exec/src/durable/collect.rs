@@ -5,9 +5,9 @@
 //!                        ended, or unknown       removed when it is older than the store's age limit, or when room is
 //!                                                wanted: least recently written first
 //! ```
-//! A statement's chunks are removed when it ends. Leftovers are those of servers that were killed between its end and
-//! the removal, and those of statements whose records cannot be read. They are retained for some time, as an operator
-//! may repair the record.
+//! A statement's chunks are removed when it ends. Leftovers belong to servers that were killed between the end and the
+//! removal, and to statements whose records cannot be read. They are retained for some time, as an operator may repair
+//! the record.
 
 use super::DurableStore;
 use std::sync::atomic::Ordering::Relaxed;
@@ -49,7 +49,7 @@ impl DurableStore {
                 continue;
             }
             let (bytes, written) = self.folder.usage_below(&statement).await?;
-            // Existing objects take room, whoever wrote them.
+            // Existing objects take space, even if another process wrote them.
             self.found(&statement, bytes);
             left.push(Left { statement, bytes, written });
         }

@@ -36,7 +36,7 @@ pub struct Shared {
     pub folder: String,
     /// The statement.
     pub statement: String,
-    /// Which chunks.
+    /// Selects the chunks.
     pub policy: Durability,
     /// The running part of the statement.
     pub part: usize,
@@ -121,7 +121,7 @@ impl Durable {
         self.plan_of(tiling.clone(), keys, &picks(tiling, self.policy)).await
     }
 
-    /// As [`Durable::plan`], of a plan whose stages have these keys and are picked or not.
+    /// Like [`Durable::plan`], for a plan with these keys and picks of its stages.
     pub(crate) async fn plan_of(
         self: &Arc<Self>,
         tiling: Arc<dyn Tiling>,
@@ -160,11 +160,12 @@ impl Durable {
         found(&self.list().await, part, keys, tiling)
     }
 
-    /// What another process needs to store chunks of the statement too.
+    /// The parameters with which another process stores chunks of the statement too.
     pub fn shared(&self) -> Shared {
         let store = &self.store;
         let (part, versions) = self.reads.now();
-        // Stored chunks are of these versions. Without any, each process reads what it finds, as without durable chunks.
+        // Stored chunks belong to these versions. Without stored chunks each process reads the current versions, as
+        // without durable chunks.
         let versions = if self.ran_before { versions } else { Vec::new() };
         Shared {
             folder: store.folder.absolute(),
@@ -186,7 +187,7 @@ impl Durable {
         self.ran_before
     }
 
-    /// Adds what another process did for the statement.
+    /// Adds the counters of another process for the statement.
     pub fn add(&self, did: &Did) {
         self.count(|c| &c.written, did.written);
         self.count(|c| &c.bytes_written, did.bytes_written);

@@ -45,7 +45,7 @@ impl Stored {
     }
 }
 
-/// Where the chunks of a plan are loaded from and written to.
+/// The place that chunks of a plan are loaded from and written to.
 #[derive(Debug, Clone)]
 pub(crate) struct Kept {
     pub(super) durable: Arc<Durable>,

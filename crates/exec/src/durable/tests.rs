@@ -319,7 +319,7 @@ fn a_name_that_is_no_name_keeps_nothing() {
 }
 
 #[test]
-fn what_nobody_needs_goes_by_age_and_by_size_and_what_lives_stays() {
+fn unused_chunks_are_removed_by_age_and_size_and_live_ones_stay() {
     let directory = tempfile::tempdir().unwrap();
     let io = io();
     for (place, folder) in folders(directory.path()).into_iter().enumerate() {

@@ -219,7 +219,7 @@ fn a_sink_takes_the_assigned_chunks_of_the_results_of_the_plan() {
     let shelf = Arc::new(Own::default());
     let (took, _) = run(vec![(last, [4, 7].into_iter().collect())], none.clone(), &shelf);
     assert_eq!(took, [(1, 4), (1, 7), (3, 4), (3, 7)]);
-    // One that is available is loaded, with nothing below it.
+    // An available operand is loaded, and nothing below it runs.
     let mut there = none.clone();
     there[last.0 as usize].insert(4);
     let shelf =
@@ -246,7 +246,7 @@ fn only_stages_that_no_stage_reads_are_results_alone() {
 }
 
 #[test]
-fn what_the_plan_does_not_have_cannot_be_told() {
+fn operands_that_a_plan_lacks_cannot_be_assigned() {
     let t = plan();
     let none = vec![Bitmap::default(); t.plan().stages.len()];
     for (stage, number) in [(StageId(0), 128), (StageId(99), 0)] {

@@ -24,7 +24,7 @@ struct Parts {
     /// `None` once it was taken. Nobody refers to its bytes but through a part.
     buf: RwLock<Option<PooledBuf>>,
     start: Start,
-    /// Where each part ends. Ends ascend, and the last one is the length of the buffer.
+    /// The end of each part. Ends ascend, and the last one is the length of the buffer.
     ends: Vec<usize>,
     /// For each part, whether it is lent.
     lent: Vec<Mutex<bool>>,
@@ -48,8 +48,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl SharedBuf {
-    /// Splits a buffer into parts that end at these offsets; what they leave is a last part. Offsets that descend or
-    /// exceed the buffer are cut to what is left.
+    /// Splits a buffer into parts that end at these offsets; the remaining bytes form a last part. Offsets that descend
+    /// or exceed the buffer are clamped.
     pub fn new(buf: PooledBuf, ends: impl IntoIterator<Item = usize>) -> Self {
         let len = buf.len();
         let mut last = 0;
@@ -96,8 +96,8 @@ impl SharedBuf {
         true
     }
 
-    /// A part as a buffer of its own; `None` if there is no such part, if it is lent, or after [`SharedBuf::take`].
-    /// What was written stays when the buffer is dropped.
+    /// A part as a buffer of its own; `None` if no such part exists, if it is lent, or after [`SharedBuf::take`]. The
+    /// part keeps its bytes when the buffer is dropped.
     pub fn lend(&self, part: usize) -> Option<PooledBuf> {
         let parts = &self.0;
         let buf = parts.buf.read().unwrap_or_else(PoisonError::into_inner);
@@ -206,7 +206,7 @@ mod tests {
             zeros.as_mut_slice().fill(0);
             let shared = SharedBuf::new(zeros, ends.iter().copied());
             for part in 0..ends.len() + 2 {
-                // There may be one part more than ends.
+                // The buffer may have one part more than ends were passed.
                 let _ = shared.write(part, |bytes| bytes.iter_mut().for_each(|b| *b += 1));
             }
             assert_eq!(shared.take().unwrap().as_slice(), [1; 10], "{ends:?}");
@@ -225,7 +225,7 @@ mod tests {
         let frozen = three.freeze();
         assert!(shared.holds(3, &frozen) && !shared.holds(2, &frozen));
         assert!(!shared.holds(3, &frozen[..99]));
-        // One that is dropped as it was lent may be lent again.
+        // A part whose loan was dropped may be lent again.
         shared.lend(4).unwrap().as_mut_slice().fill(9);
         shared.lend(4).unwrap().as_mut_slice().fill(4);
         for part in [0, 1, 2, 5, 6, 7, 8, 9] {

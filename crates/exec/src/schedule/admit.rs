@@ -39,8 +39,8 @@ pub(crate) struct Limits {
     pub(crate) claim: Option<(u64, u64)>,
 }
 
-/// A small statement may exceed the limit while its memory stays below both bounds: a number of bytes, and one part
-/// in so many of the limit. The total beyond the limit is bounded by the number of statements.
+/// A small statement may exceed the limit while its memory stays below both bounds: a number of bytes, and a fraction
+/// of the limit. The total beyond the limit is bounded by the number of statements.
 const SMALL_STATEMENT: u64 = 1 << 20;
 const SMALL_SHARE: u64 = 32;
 

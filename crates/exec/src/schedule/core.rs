@@ -330,8 +330,8 @@ impl Core {
         self.stuck(0, &quota, after)
     }
 
-    /// Makes room for a statement that is stalled for want of memory of its own budget: the end of others does not help
-    /// it.
+    /// Makes room for a statement that is stalled because its own budget is used up: the end of other statements does
+    /// not help it.
     fn relieve(&mut self, after: &mut After) -> Option<Resolved> {
         if self.is_spilling() || !self.victims.is_empty() || self.settling > 0 {
             return None;

@@ -35,9 +35,9 @@ pub(crate) struct Statement {
     pub(crate) account: Arc<Account>,
     /// Bytes of spilled chunks that its operands read.
     pub(crate) read_back: AtomicU64,
-    /// Where its durable chunks are written.
+    /// The place that durable chunks of its plan are written to.
     pub(crate) kept: Option<Kept>,
-    /// Where chunks of other parts of its plan are.
+    /// The chunks of other parts of its plan.
     pub(crate) shelf: Option<Arc<dyn Shelf>>,
     /// Upper bound on the threads that compute its operands concurrently.
     pub(crate) threads: usize,
@@ -65,7 +65,7 @@ pub(super) struct StageInfo {
     pub(super) results: SmallVec<[(u32, u32); 1]>,
     pub(super) ran: u64,
     pub(super) nanos: u64,
-    /// Chunks that were evicted and may be made again.
+    /// Chunks that were evicted and may be recomputed.
     pub(super) dropped: RangeSet,
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct Job {
     /// Chunks that threads are writing.
     pub(crate) spilling: usize,
     pub(super) live_chunks: u64,
-    /// Chunks that no known operand waits for and that can be made again: slot and time; stale entries are skipped.
+    /// Chunks that no known operand waits for and that can be recomputed: slot and time; stale entries are skipped.
     pub(super) idle: VecDeque<(Slot, u64)>,
     pub(super) idle_count: usize,
     pub(crate) idle_bytes: u64,
@@ -383,7 +383,7 @@ impl Job {
         trash.push(chunk);
     }
 
-    /// Frees a finished operand that nothing reads any more, or lists it as idle if it can be made again.
+    /// Frees a finished operand that nothing reads any more, or lists it as idle if it can be recomputed.
     pub(super) fn settle(&mut self, slot: Slot, trash: &mut Trash) {
         let restarted = self.restarted;
         let operand = self.table.at(slot);

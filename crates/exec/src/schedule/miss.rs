@@ -15,12 +15,12 @@ use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Upper bound on the lost chunks of a plan that are made again. A device that loses more is reported as faulty.
+/// Upper bound on the lost chunks of a plan that are recomputed. A device that loses more is reported as faulty.
 const MISSES_MAX: u64 = 64;
 
 impl Job {
-    /// Handles an operand that failed because a file of one of its inputs is corrupt: the chunk is made again, and
-    /// then the operand runs. False if the file is not of this plan, or too many chunks were lost already.
+    /// Handles an operand that failed because a file of one of its inputs is corrupt: the chunk is recomputed, and then
+    /// the operand runs. False if the file is not of this plan, or too many chunks were lost already.
     pub(super) fn missed(&mut self, slot: Slot, file: &Path, trash: &mut Trash) -> bool {
         let operand = self.table.at(slot);
         if operand.state != OperandState::Running || self.stats.spill_misses >= MISSES_MAX {

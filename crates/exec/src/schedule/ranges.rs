@@ -50,7 +50,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_a_set(ops in prop::collection::vec((any::<bool>(), 0u64..40), 0..200)) {
+        fn ranges_behave_like_a_set(ops in prop::collection::vec((any::<bool>(), 0u64..40), 0..200)) {
             let (mut a, mut b) = (RangeSet::default(), BTreeSet::new());
             for (add, n) in ops {
                 if add {

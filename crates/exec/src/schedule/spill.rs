@@ -148,8 +148,8 @@ impl Core {
         (0..self.jobs.len()).any(|i| !self.jobs[i].parked && self.choose(i, false))
     }
 
-    /// Makes room for a statement that has been stalled for a while for want of memory, though others run. True if
-    /// there is work now.
+    /// Makes room for a statement that has been stalled for memory for a while although others run. True if an operand
+    /// can now start.
     pub(super) fn feed(&mut self) -> bool {
         let waited = |j: &Job| j.hungry.is_some_and(|since| since.elapsed() > PATIENCE);
         let Some(i) = self.jobs.iter().position(waited) else { return false };
@@ -241,8 +241,8 @@ impl Core {
         self.spilling > 0 || self.jobs.iter().any(|j| j.spilling > 0)
     }
 
-    /// Collects chunks of arrays outside of plans: they go before all others, those of caches first, then those of the
-    /// least recently read array.
+    /// Collects chunks of arrays outside of plans. They are evicted before all others: chunks of caches first, then the
+    /// chunks of the least recently read array.
     fn residents(&self, own: Option<&Arc<Quota>>, out: &mut Vec<Candidate>) {
         let arrays = self.limits.store.residents();
         for (age, array) in (0..).zip(&arrays) {

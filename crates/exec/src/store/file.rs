@@ -283,7 +283,7 @@ impl Reader<'_> {
     /// Σ strides[a] * p[a]` of the field.
     ///
     /// # Errors
-    /// As [`Spilled::load`]; a box that exceeds the field or the target.
+    /// Those of [`Spilled::load`]; a box that exceeds the field or the target.
     pub fn copy(
         &mut self,
         field: usize,

@@ -58,7 +58,7 @@ fn chunks_come_back_and_nothing_is_left() {
 }
 
 #[test]
-fn the_limit_is_kept_and_told() {
+fn the_limit_holds_and_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let one = chunk(&[1000]);
     let size = file::size_of(&one);
@@ -116,14 +116,14 @@ fn files_that_changed_places_are_noticed() {
     for (from, to) in [(one, aside.as_path()), (other, one), (aside.as_path(), other)] {
         fs::rename(from, to).unwrap();
     }
-    // They have the same shape, and each is valid in itself.
+    // The files have the same shape, and each is valid in itself.
     for file in &files {
         assert_eq!(file.load(&pool, &read).unwrap_err().code(), "scratch_corrupt");
     }
 }
 
 #[test]
-fn what_the_dead_left_is_removed_and_the_living_are_left_alone() {
+fn files_of_dead_processes_are_removed_and_of_live_ones_are_not() {
     let dir = tempfile::tempdir().unwrap();
     let dead = dir.path().join("tessera-spill-1-0");
     fs::create_dir(&dead).unwrap();
@@ -149,7 +149,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     /// Any box through any steps equals the box in memory.
     #[test]
-    fn parts_are_those_of_memory(
+    fn parts_equal_those_read_from_memory(
         rows in 1u64..400, columns in 1u64..400,
         cut in any::<[prop::sample::Index; 4]>(),
         flip in any::<[bool; 2]>(), transpose in any::<bool>(),

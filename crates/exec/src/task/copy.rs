@@ -263,7 +263,7 @@ impl Target<'_> {
             let inside: i64 = (0..rank).map(|a| (at[a] - held.start[a]) as i64 * steps[a]).sum();
             let source = inside as usize + (lo - start) as usize;
             let (target, count) = ((lo - first) as usize, (hi - lo) as usize);
-            // There may be fewer buffers than fields: an all-true mask is not copied.
+            // An all-true mask is not copied, so `buffers` may be shorter than `fields`.
             for (f, b) in buffers.iter_mut().enumerate().take(fields.len()) {
                 result = chunk.run(f, source, count, b.as_mut_slice(), target);
                 if result.is_err() {

@@ -172,7 +172,7 @@ pub(super) fn copy_held(
     let (source, source_steps) = lie(&view, &common, from);
     let (target, target_steps) = lie(&view, &common, to);
     let mut reader = file.reader(cx.read_back)?;
-    // There may be fewer buffers than fields: an all-true mask is not copied.
+    // An all-true mask is not copied, so `buffers` may be shorter than the fields.
     for (f, buffer) in buffers.iter_mut().enumerate().take(file.fields().len()) {
         let to = (target, &target_steps[..]);
         reader.copy(f, &common.shape(), (source, &source_steps), buffer.as_mut_slice(), to)?;

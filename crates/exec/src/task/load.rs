@@ -65,8 +65,9 @@ pub(super) fn run(
     }
 }
 
-/// Bytes that decoding chunks of up to `unit` bytes needs in addition to the peak, which has those that the array has of
-/// a chunk: one that ends beyond the array is decoded whole. Two are held while a codec that is not the last one works.
+/// Bytes that decoding chunks of up to `unit` bytes needs in addition to the peak. The peak counts only the part of a
+/// chunk within the array, but a chunk that ends beyond the array is decoded whole. Two such buffers are held between
+/// two codecs.
 pub(super) fn beyond(source: &SourceRef, unit: u64, region: &Region) -> u64 {
     if region.is_empty() {
         return 0;

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_folded() {
+    fn known_masks_are_folded() {
         let (x, t, f) = (Arg::Input(0), yes(), Arg::Const(Scalar::bool(false)));
         let bools = |op, args: &[Arg]| simpler(op, DType::Bool, args);
         assert_eq!(bools(ScalarOp::Not, &[t]), Some(f));

@@ -47,8 +47,8 @@ struct Piece {
 struct Side<'a> {
     view: &'a View,
     pieces: Vec<Piece>,
-    /// The axes of the stage that belong to this side alone, those of the other side, which it does not have, and
-    /// those that are summed.
+    /// The axes of the stage that belong to this side alone; below, the axes of the other side, which this one lacks,
+    /// and the axes that are summed.
     own: Range<usize>,
     other: Range<usize>,
     summed: Range<usize>,
@@ -238,7 +238,7 @@ impl Product<'_> {
         Ok(())
     }
 
-    /// As [`Product::whole`], strip by strip.
+    /// Like [`Product::whole`], strip by strip.
     fn strips(
         &self,
         at: &[u64],

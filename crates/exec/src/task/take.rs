@@ -24,7 +24,7 @@ const PAST_MIN: usize = 16 * stream::LINE;
 /// Rows between two checks for cancellation.
 const CANCEL_ROWS: usize = 1 << 16;
 
-/// Up to so many runs are found once, for all positions of the axes before: they fit into the nearest cache.
+/// Up to this number of runs are found once, for all positions of the axes before: they fit into the nearest cache.
 const RUNS_MAX: usize = 512;
 
 /// Fills the operand's chunk with input `k`, whose cells are taken along `axis`. Returns `false`, with nothing done,

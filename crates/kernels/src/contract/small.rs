@@ -10,7 +10,7 @@ use crate::Level;
 use crate::level::leveled;
 use std::mem::MaybeUninit;
 
-/// Columns and rows of a small product that are summed at a time, if there are so many.
+/// Columns and rows of a small product that are summed at a time, if the product has this many.
 const COLUMNS: usize = 16;
 const ROWS: usize = 4;
 /// Longest sum and largest number of multiplications of a small product: beyond them packing pays off.
@@ -111,7 +111,7 @@ fn with_vector<T: Real>(level: Level, job: &Job<T>) -> Option<(Run<T>, Job<T>)> 
 /// Computes the product of integers, with at least one product per cell.
 ///
 /// # Safety
-/// As [`product`].
+/// Those of [`product`].
 pub(super) unsafe fn wrapping<T: Real>(
     block: Block,
     a: &Strided<'_>,

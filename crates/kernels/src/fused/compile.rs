@@ -445,7 +445,7 @@ impl Body {
             }
             let own =
                 matches!(kind, ReduceKind::Var { .. } | ReduceKind::ArgMin | ReduceKind::ArgMax);
-            // Whether a state has accumulated a cell, or how many, is a separate part.
+            // A separate field of the state shows if it has accumulated a cell, or how many.
             let met = match kind {
                 ReduceKind::Mean => Some(DType::Int64),
                 _ if nullable && !own => state.get(1).and(state.last()).copied(),

@@ -161,7 +161,7 @@ fn a_reduction_that_does_the_last_operations_gives_the_bits_of_one_that_reads_th
 
 #[test]
 fn a_masked_sum_is_that_of_the_valid_cells() {
-    // As NumPy: b[a > 0.5].sum() of integers, and their number.
+    // As in NumPy: b[a > 0.5].sum() of integers, and their number.
     let n = 1000u64;
     let a: Vec<f64> = (0..n).map(|i| (i % 10) as f64 / 10.0).collect();
     let b: Vec<f64> = (0..n).map(|i| if i % 10 == 3 { f64::NAN } else { i as f64 }).collect();

@@ -104,7 +104,7 @@ impl Plain {
             _ => SmallVec::new(),
         };
         let mut found = None;
-        // As many runs as are contiguous, or each by itself.
+        // All contiguous runs at once, or each run by itself.
         for many in [several, 1] {
             let inner = inner_axes(&shape, len * many)?;
             let places = compiled
@@ -459,7 +459,7 @@ fn merge(shape: &[u64], inputs: &mut [Input]) -> SmallVec<[u64; 6]> {
     outer
 }
 
-/// The first of the inner axes with `cells` cells; `None` if there is none.
+/// The first of the inner axes that together have `cells` cells; `None` if no axes have.
 fn inner_axes(shape: &[u64], cells: u64) -> Option<usize> {
     let (mut inner, mut n) = (shape.len(), 1);
     while n < cells {

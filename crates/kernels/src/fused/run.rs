@@ -446,7 +446,7 @@ fn begin(
     }
     let mut copies = Vec::new();
     for &(field, output, of) in &r.same {
-        // That output's state is of the same shape and type: its fields were checked as these were.
+        // The state of that output has the same shape and type, so its fields have been checked, too.
         let from = states[output][of];
         copies.push(Copied { from, to: fields[field], bytes: walk.cells * r.state[field].size() });
     }

@@ -300,7 +300,7 @@ fn a_variance_far_from_zero_keeps_its_digits() {
 
 /// A view with its axes in any order in memory, some of them reversed: a transpose, in panels and without.
 #[test]
-fn turned_inputs_are_read_where_they_are() {
+fn transposed_inputs_are_read_in_place() {
     let f = DType::Float32;
     let mut p = Program { inputs: vec![f; 2], insts: vec![] };
     let v = p.push(S::Add, f, &[Arg::Input(0), Arg::Input(1)]);

@@ -165,7 +165,7 @@ impl Walk {
         self.axes[self.last()].len
     }
 
-    /// Number of contiguous reduced runs with contiguous cells of the state; 1 if there are none.
+    /// Number of contiguous reduced runs with contiguous cells of the state; 1 if no runs are contiguous.
     pub(super) fn lines(&self) -> u64 {
         match (self.run(), self.axes.iter().rev().nth(1)) {
             (Run::Reduced { .. }, Some(a)) if a.run == Run::Kept => a.len,

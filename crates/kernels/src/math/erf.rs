@@ -117,7 +117,7 @@ pub(super) fn erfc(x: f64) -> f64 {
     if a < 0.5 { small } else { far }
 }
 
-/// As [`erf`].
+/// Like [`erf`].
 #[inline(always)]
 pub(super) fn erf_f32(x: f32) -> f32 {
     const NEAR: [f32; 7] = [

@@ -343,7 +343,7 @@ leveled!(pick_rows, mono_rows<M: Mono>(p: &Piece, values: &[*const u8]) as RowsF
 leveled!(pick_lines, mono_lines<M: Mono>(p: &Piece, len: usize, many: usize) as LinesFn);
 leveled!(pick_fold, mono_fold<M: Mono>(p: &Piece) as PieceFn);
 
-/// As [`mono`], for sums and extremes of floats, into which the last operations can be fused.
+/// Like [`mono`], for sums and extremes of floats, into which the last operations can be fused.
 pub(super) fn tailed<M: Mono<T: Float>>(l: Level) -> Fns {
     Fns { tails: Some(tail::<M>), ..mono::<M>(l) }
 }

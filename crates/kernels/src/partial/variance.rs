@@ -59,9 +59,9 @@ const VAR_BLOCK: u32 = 1024;
 
 /// The lanes of a variance: sums of deviations from a point and of their squares.
 ///
-/// The point is the mean of all blocks before (of the first piece, if there are none). Then what cancels in
-/// `squares - deviations² / n` is less than what the merge adds for the distance of the two means, so that the total
-/// loses no digits, wherever the cells lie.
+/// The point is the mean of all blocks before (of the first piece, if this is the first block). Then the amount that
+/// cancels in `squares - deviations² / n` is less than the amount that the merge adds for the distance of the two
+/// means. So the total loses no digits, wherever the cells lie.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct VarLanes {
@@ -143,7 +143,7 @@ unsafe fn var_and_sum<T: Float>(p: &Piece, sum: &Piece) {
 /// Accumulates whole tiles without masked cells, block by block.
 ///
 /// # Safety
-/// As [`var_lanes`]; the lanes are the piece's.
+/// Those of [`var_lanes`]; the lanes are the piece's.
 #[inline(always)]
 unsafe fn var_whole<T: Float, const S: usize>(
     p: &Piece,
@@ -158,7 +158,7 @@ unsafe fn var_whole<T: Float, const S: usize>(
             lanes.from =
                 unsafe { var_mean(p) }.unwrap_or_else(|| fold(tiles[t].map(T::to_f64)) / N as f64);
         }
-        // As many tiles as fit in the block.
+        // The number of tiles that fit in the block.
         let room = (VAR_BLOCK - lanes.count).div_ceil(N as u32) as usize;
         let room = sums.iter().fold(room, |room, s| room.min(s.room::<SumFloat<T>>()));
         let some = &tiles[t..(t + room).min(tiles.len())];
@@ -208,7 +208,7 @@ unsafe fn var_lines<T: Float>(p: &Piece, len: usize, many: usize) {
 /// Accumulates cells of a tile from cell `from` on, fewer than a whole tile.
 ///
 /// # Safety
-/// As [`var_whole`].
+/// Those of [`var_whole`].
 #[inline(always)]
 unsafe fn var_ends<T: Float>(p: &Piece, cells: &[T], from: usize, lanes: &mut VarLanes) {
     if cells.is_empty() {
@@ -280,7 +280,7 @@ fn var_masked<T: Float>(v: &[T; N], valid: &[u8; N], lanes: &mut VarLanes) {
 /// Accumulates a piece that is not a whole tile, without masked cells.
 ///
 /// # Safety
-/// As [`var_lanes`].
+/// Those of [`var_lanes`].
 #[inline(always)]
 unsafe fn var_part<T: Float>(p: &Piece, v: &[T; N], lanes: &mut VarLanes) {
     let (from, to) = (p.from, p.to);
@@ -311,7 +311,7 @@ unsafe fn var_part<T: Float>(p: &Piece, v: &[T; N], lanes: &mut VarLanes) {
 /// Accumulates a piece some of whose cells can be masked.
 ///
 /// # Safety
-/// As [`var_lanes`].
+/// Those of [`var_lanes`].
 #[inline(always)]
 unsafe fn var_some<T: Float>(p: &Piece, lanes: &mut VarLanes) {
     // SAFETY: the tile has N cells.
@@ -386,7 +386,7 @@ unsafe fn var_fold<T: Float>(p: &Piece) {
 /// Merges the lanes into the state and resets them.
 ///
 /// # Safety
-/// As [`var_merge`].
+/// Those of [`var_merge`].
 #[inline(always)]
 unsafe fn var_enter(p: &Piece, lanes: &mut VarLanes) {
     if lanes.count == 0 {
@@ -416,7 +416,7 @@ unsafe fn var_seq<T: Float>(p: &Piece) {
 /// Accumulates a piece of few cells one by one.
 ///
 /// # Safety
-/// As [`var_seq`].
+/// Those of [`var_seq`].
 #[inline(always)]
 unsafe fn var_short<T: Float>(p: &Piece, v: &[T]) {
     // SAFETY: validity, if present, has N cells.

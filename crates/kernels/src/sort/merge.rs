@@ -303,7 +303,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
         #[test]
-        fn parts_hold_what_is_merged_of_them(
+        fn parts_cover_the_merged_cells(
             mut runs in prop::collection::vec(prop::collection::vec(0u64..40, 0..30), 1..20),
             spread in 1u64..1000, every in 1usize..7, from in 0u64..600, count in 0u64..50,
         ) {

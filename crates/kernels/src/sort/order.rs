@@ -52,7 +52,7 @@ pub(super) fn place<K: Key>(keys: &mut [K], wanted: Wanted<'_>) {
     }
 }
 
-/// As [`place`], without vectors.
+/// Like [`place`], without vectors.
 fn plain<K: Ord>(keys: &mut [K], wanted: Wanted<'_>) {
     match wanted {
         Wanted::All => keys.sort_unstable(),
@@ -61,7 +61,7 @@ fn plain<K: Ord>(keys: &mut [K], wanted: Wanted<'_>) {
     }
 }
 
-/// As [`plain`], for keys that start at place `from`.
+/// Like [`plain`], for keys that start at place `from`.
 fn halves<K: Ord>(keys: &mut [K], from: usize, wanted: Wanted<'_>) {
     // So few are sorted as fast as partitioned.
     const FEW: usize = 64;

@@ -186,7 +186,7 @@ unsafe fn split<V: Lanes>(keys: *mut V::Key, n: usize, pivot: V::Key, room: *mut
 /// Keys below the pivot remain, the others go through the buffer.
 ///
 /// # Safety
-/// As [`split`]; the buffer has room for n keys and one more vector.
+/// Those of [`split`]; the buffer has room for n keys and one more vector.
 #[inline(always)]
 unsafe fn split_near<V: Lanes>(
     keys: *mut V::Key,
@@ -234,7 +234,7 @@ unsafe fn split_near<V: Lanes>(
 /// Partitions in place: keys are read at the end with less free space, and stored at both ends.
 ///
 /// # Safety
-/// As [`split`]; there are at least two groups of keys.
+/// Those of [`split`]; there are at least two groups of keys.
 #[inline(always)]
 unsafe fn split_far<V: Lanes>(keys: *mut V::Key, n: usize, pivot: V::Key) -> usize {
     let group = UNROLL * V::LANES;
@@ -273,14 +273,14 @@ unsafe fn split_far<V: Lanes>(keys: *mut V::Key, n: usize, pivot: V::Key) -> usi
     }
 }
 
-/// Where the next keys below the pivot are stored, and the end of the space for the others.
+/// The place of the next keys below the pivot, and the end of the space for the other keys.
 struct Free {
     low: usize,
     high: usize,
 }
 
 /// # Safety
-/// As [`Lanes`], for `UNROLL` vectors.
+/// Those of [`Lanes`], for `UNROLL` vectors.
 #[inline(always)]
 unsafe fn load_group<V: Lanes>(from: *const V::Key) -> [V::Vector; UNROLL] {
     // SAFETY: there are `UNROLL` vectors of keys. A loop, as a closure would be compiled for the baseline.

@@ -48,7 +48,7 @@ impl<K: Key> Zeros<K> {
         }
         let places = self.places(ordered);
         let (first, last) = (keys.get(places.start)?, keys.get(places.end.checked_sub(1)?)?);
-        // Where the sorted keys end with zeros, others may be behind them.
+        // If the sorted keys end with zeros, further zeros may follow behind them.
         let is_cut = places.end == sorted && sorted < keys.len();
         (!places.is_empty() && (first != last || is_cut)).then_some(places)
     }

@@ -9,8 +9,9 @@
 //! down, what is above the second one row up again. One pass over the rows does both, for all lines at once, without a
 //! branch. In long windows a step is a search and a move in each line.
 //!
-//! Cells are keys. A cell that is missing (beyond the axis, masked, NaN) is the greatest key, which no number has: so
-//! every window has as many keys as it is wide. The keys are those of sorted lines, and so are the bits of the results.
+//! Cells are keys. A missing cell (beyond the axis, masked, NaN) is the greatest key, which no number has, so every
+//! window has as many keys as it is wide. The keys are the same as those of sorted lines, so results have the same
+//! bits.
 
 use super::{Job, Windows};
 use crate::KernelError;
@@ -139,7 +140,7 @@ unsafe fn group<T: Keyed>(g: &mut Group<'_, '_, T>) {
     }
 }
 
-/// Adds what enters to the counts of all lines, and subtracts what leaves.
+/// Adds the counts of entering cells to the counts of all lines, and subtracts those of leaving cells.
 #[inline(always)]
 fn add(counts: &mut [u64; LINES], enters: &[u64; LINES], leaves: &[u64; LINES]) {
     for ((count, enters), leaves) in counts.iter_mut().zip(enters).zip(leaves) {
@@ -148,7 +149,7 @@ fn add(counts: &mut [u64; LINES], enters: &[u64; LINES], leaves: &[u64; LINES]) 
 }
 
 impl<T: Keyed> Group<'_, '_, T> {
-    /// The cells at a position; all are missing if there is none, or if it is beyond the axis.
+    /// The cells at a position; all are missing if `p` is `None` or beyond the axis.
     #[inline(always)]
     fn cells(&self, p: Option<i64>) -> Cells<T::Key> {
         let mut cells = Cells { keys: [missing(); LINES], numbers: [0; LINES], nan: [0; LINES] };

@@ -20,7 +20,7 @@ fn rolling(kind: ReduceKind, v: &[Option<f64>], frame: Frame, min: u64) -> Vec<O
         let (mut out, mut ok) = (vec![0; n * 8], vec![9; n]);
         let shape = [end - first];
         let w = Windows { shape: &shape, axis: 0, frame, min_count: min, len, first, level };
-        // As several chunks hold it.
+        // The line is cut into several chunks.
         let cuts = [0, len / 3, len / 3 + 2];
         let parts = cuts.map(|first| {
             let bytes = &value[first as usize * 8..];

@@ -33,7 +33,7 @@ impl Builder {
             check_probability(f64::from_bits(bits))?;
         }
         let len = self.node(input).shape[axis];
-        // There are no cells beyond the axis, and the width stays in range.
+        // The axis has no cells beyond its ends, so clipping changes no window, and the width stays in range.
         let frame = frame.clipped(len);
         if frame.width() < 1 {
             return Err(Error::Range {

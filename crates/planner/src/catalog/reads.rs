@@ -23,7 +23,7 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Memory that each operand has for reads besides what is planned for them ([`SourceRef::window`]).
+    /// Memory that each operand has for reads besides the memory that is planned for them ([`SourceRef::window`]).
     ///
     /// [`SourceRef::window`]: super::SourceRef::window
     pub const SCRATCH_BYTES: u64 = 256 << 10;
@@ -32,7 +32,7 @@ impl Reads {
     pub const GAP_BYTES: u64 = 4 << 10;
 
     /// Upper bound on the bytes that are read at once and copied to their target. Larger reads are hardly faster, and
-    /// what was read would leave the processor's cache before it is copied.
+    /// the bytes would leave the processor's cache before they are copied.
     pub const WINDOW_BYTES: u64 = 1 << 20;
 
     /// Cells that lie together in the chunk and at their target are read straight to it from this length on: a read

@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(options(&marked.take(&[2, 1, 1])), [Some(""), None, None]);
         let joined = Texts::joined(&[&texts(&[Some("x")]), &marked]);
         assert_eq!(options(&joined), [Some("x"), Some("a"), None, Some("")]);
-        // What has no missing texts is what never had any.
+        // Texts taken from texts without missing ones equal texts that never had any.
         assert_eq!(marked.take(&[0]), Texts::from(["a".to_string()]));
     }
 

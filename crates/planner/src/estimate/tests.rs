@@ -48,7 +48,7 @@ fn chunks() -> (Builder, NodeId) {
 }
 
 #[test]
-fn a_sum_holds_what_it_reads() {
+fn a_sum_holds_its_inputs() {
     let (mut b, x) = chunks();
     let sum = b.reduce_axes(x, ReduceKind::Sum, &[0]).unwrap();
     let plan = plan(b, sum);
@@ -67,7 +67,7 @@ fn a_sum_holds_what_it_reads() {
 }
 
 #[test]
-fn what_is_needed_twice_is_held_or_read_again() {
+fn inputs_needed_twice_are_held_or_read_again() {
     let (mut b, x) = chunks();
     let mean = b.reduce_axes(x, ReduceKind::Mean, &[0]).unwrap();
     let d = b.map(ScalarOp::Sub, &[x, mean]).unwrap();
@@ -85,7 +85,7 @@ fn what_is_needed_twice_is_held_or_read_again() {
 }
 
 #[test]
-fn a_transposition_spills_what_does_not_fit() {
+fn a_transposition_spills_chunks_that_do_not_fit() {
     // Rows become columns: every column reads a part of every row.
     let mut b = Builder::new(Config::default());
     let x = b.load(source(&[4096, 4096], &[64, 4096])).unwrap();
@@ -103,7 +103,7 @@ fn a_transposition_spills_what_does_not_fit() {
 }
 
 #[test]
-fn a_plan_too_large_to_go_through_is_told_by_its_first_part() {
+fn a_plan_too_large_to_simulate_is_estimated_from_its_first_part() {
     // 10^9 chunks that a sum releases, and 2^20 that a transposition retains.
     let mut b = Builder::new(Config { batch_cells: Some(0), ..Config::default() });
     let x = b.load(source(&[1_000_000_000 * 1024], &[1024])).unwrap();

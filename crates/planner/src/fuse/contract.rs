@@ -106,7 +106,7 @@ mod tests {
     fn blocks_of_a_contracted_axis_join_short_chunks_and_cut_long_ones() {
         let block = |len, chunk| k_block(AxisGrid::regular(len, chunk), K_BLOCK);
         assert_eq!([block(0, 1), block(1, 1), block(700, 100), block(700, 700)], [1, 1, 700, 700]);
-        // As many chunks as fit in a block.
+        // A block holds as many chunks as fit.
         assert_eq!(block(100_000, 300), 13 * 300);
         assert_eq!(block(100_000, 8000), 8000);
         // Parts of one chunk of nearly equal length; of several chunks such that no part spans two.

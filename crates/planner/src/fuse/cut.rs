@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_what_lies_together() {
+    fn lines_are_contiguous_cells() {
         let lines = |len: &[u64]| {
             let Lines { bytes, gap } = rows(true).lines(len);
             (bytes, gap)

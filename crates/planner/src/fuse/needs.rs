@@ -1,4 +1,4 @@
-//! Selects the nodes to materialise, and groups those that share a stage.
+//! Selects the nodes to materialise, and groups nodes that share a stage.
 
 use super::{bins, is_fused, parts, sides, space, view_base};
 use crate::error::Error;

@@ -5,9 +5,9 @@
 //!   states           0 1 . .   │ . 1 2 3   │ . . 3 4 5      groups that occur in each chunk
 //!   held             0 1 2     │   1 2 3   │     3 4 5      the same number in each: the longest span
 //! ```
-//! A state has a cell for each group and each cell beside the axis, so that holding all groups in every chunk would
-//! take many times the memory of the result. Groups that do not occur in a chunk add nothing, so no bit depends on
-//! this.
+//! A state has a cell for each group and each cell of the other axes, so that holding all groups in every chunk would
+//! take many times the memory of the result. Groups that do not occur in a chunk add nothing, so the choice changes no
+//! bit.
 
 use crate::grid::{AxisGrid, Grid};
 use crate::ir::{AxisReduce, Groups};
@@ -117,7 +117,7 @@ mod tests {
     use smallvec::smallvec;
 
     #[test]
-    fn spans_hold_what_chunks_meet() {
+    fn spans_cover_the_chunks_that_they_meet() {
         let codes: Vec<u32> = (0..3650).map(|day| day / 30).collect();
         let groups = Groups { count: codes[3649] + 1, codes: codes.clone().into() };
         let grid = AxisGrid { len: 3650, first: 100, chunk: 365 };

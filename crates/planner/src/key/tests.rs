@@ -18,7 +18,7 @@ fn the_hash_of_numbers_is_of_their_bytes() {
 }
 
 #[test]
-fn what_differs_is_told_apart() {
+fn different_stages_have_different_keys() {
     let of = |v: &dyn Fn() -> Option<StageKey>| v().unwrap();
     let all = [
         of(&|| hash::of(&0.0f64)),

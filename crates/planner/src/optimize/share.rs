@@ -29,7 +29,7 @@ pub(super) fn rewrite() -> impl FnMut(&mut Builder, &Node, &[NodeId]) -> Result<
 fn hash(node: &Node) -> u64 {
     let mut state = DefaultHasher::new();
     match &node.op {
-        // There may be millions of positions. Equal nodes mostly share one list, which is compared by its address.
+        // A list may have millions of positions. Equal nodes mostly share one list, which is compared by its address.
         Op::Take { axis, positions } => {
             (axis, positions.len(), positions.first(), positions.last()).hash(&mut state);
             (&node.inputs, &node.shape, node.dtype).hash(&mut state);
@@ -50,7 +50,7 @@ mod tests {
     fn takes_are_shared_if_all_of_their_positions_are_equal() {
         let mut old = Builder::new(Config::default());
         let x = old.array(ConstArray::from_i64(&[5, 6, 7, 8])).unwrap();
-        // The ends and the number of positions are those that are hashed.
+        // Only the ends and the number of positions are hashed.
         for positions in [[0u64, 1, 2, 3], [0, 2, 1, 3], [0, 1, 2, 3]] {
             old.take(x, 0, positions.into()).unwrap();
         }

@@ -18,7 +18,7 @@ impl Placement {
     /// not run are not counted: a worker with less left to do gets more of the lost operands. Without it the time does
     /// not grow with operands.
     ///
-    /// Each remaining worker then has at most its share of a stage, rounded up, or what it had before.
+    /// Each remaining worker then has at most its share of a stage, rounded up, or its operands from before.
     ///
     /// # Errors
     /// [`crate::error::Error::Range`] if no worker with threads is left.

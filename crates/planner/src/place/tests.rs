@@ -138,7 +138,7 @@ fn a_phase_ends_where_workers_meet() {
 }
 
 #[test]
-fn what_is_lost_goes_to_neighbours() {
+fn lost_operands_go_to_neighbours() {
     let t = compiled(|b| load(b, &[16 * 30], &[16]));
     let worker = |threads| Worker { threads, memory_bytes: 1 << 30, ..Worker::default() };
     let workers: Vec<Worker> = [1, 1, 1].map(worker).into();
@@ -155,7 +155,7 @@ fn what_is_lost_goes_to_neighbours() {
 }
 
 #[test]
-fn who_comes_gets_a_share_of_what_is_left() {
+fn a_worker_that_joins_gets_a_share_of_the_rest() {
     let t = compiled(|b| load(b, &[16 * 30], &[16]));
     let worker = |threads| Worker { threads, memory_bytes: 1 << 30, ..Worker::default() };
     let p = place(&t, &[worker(1), worker(1)], &Rates::default(), Strategy::Split).unwrap();

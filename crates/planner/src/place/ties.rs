@@ -1,4 +1,4 @@
-//! Which of several equal workers has which part of a placement.
+//! Assigns the parts of a placement to workers that are equal.
 //!
 //! ```text
 //!   parts      0  1  2  3          of workers with as many threads and as much memory: any of them may have any part

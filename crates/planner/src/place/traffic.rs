@@ -4,8 +4,8 @@
 //!   boxes of operands of a worker ──access──▶ boxes of chunks that they read ──∩ boxes of the others──▶ what is moved
 //! ```
 //! A chunk is moved once to each worker that needs it, however often that worker reads it. If each worker has few
-//! boxes, movement is computed on boxes, and a plan of 10^9 chunks takes no longer than one of a hundred. If workers
-//! have many boxes, each read is visited once.
+//! boxes, movement is computed on boxes: a plan of 10^9 chunks takes no longer than one of a hundred. If workers have
+//! many boxes, each read is visited once.
 
 use super::order::Layout;
 use crate::plan::{OutputRef, StageId, Task};

@@ -20,8 +20,8 @@ pub struct Reached {
     pub loads: Vec<Bitmap>,
 }
 
-/// Computes what runs if some operands are assigned: these, and what they read, as far as none of the lists of available
-/// operands, by stage, has them.
+/// Computes the operands that run if some operands are assigned: these, and their inputs, except operands in one of the
+/// lists of available operands (by stage).
 pub fn reached(
     tiling: &Tiling,
     assigned: &[(StageId, Bitmap)],
@@ -63,7 +63,7 @@ pub fn reached(
 }
 
 impl Reached {
-    /// Moves the available operands of a set to those that are loaded.
+    /// Moves the available operands of `read` to the operands that are loaded.
     fn load(&mut self, stage: usize, read: &mut Bitmap, available: &[&[Bitmap]]) {
         for has in available.iter().filter_map(|all| all.get(stage)) {
             let found = read.and(has);

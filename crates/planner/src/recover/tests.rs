@@ -116,7 +116,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 
     #[test]
-    fn it_is_what_is_reached(
+    fn recovery_equals_reachability(
         shape in prop::collection::vec((1u64..12, 1u32..3, any::<u64>()), 1..7),
         results in any::<u64>(),
         seed in any::<u64>(),
@@ -159,7 +159,7 @@ proptest! {
     }
 
     #[test]
-    fn more_that_is_there_is_never_more_to_do(
+    fn more_available_chunks_never_mean_more_work(
         shape in prop::collection::vec((1u64..12, 1u32..3, any::<u64>()), 1..7),
         seed in any::<u64>(),
         more in any::<u64>(),

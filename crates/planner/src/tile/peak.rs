@@ -12,7 +12,7 @@ use crate::runs::Runs;
 use crate::window;
 use std::ops::Range;
 
-/// Bytes that a running operand uses besides chunks: tiles, registers, accumulators, or what is read at once.
+/// Bytes that a running operand uses besides chunks: tiles, registers, accumulators, buffers of reads.
 const SCRATCH: u64 = Reads::SCRATCH_BYTES;
 
 /// Upper bound on the rounding of the width of packed sides, in cells.

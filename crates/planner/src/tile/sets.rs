@@ -1,4 +1,4 @@
-//! Sets of operands: what they read together and how many bytes their chunks have, computed with boxes.
+//! Sets of operands: their inputs together and the bytes of their chunks, computed with boxes.
 
 use super::Tiling;
 use super::boxes::{cut, for_each_index, joins};

@@ -4,7 +4,7 @@
 use super::*;
 
 #[test]
-fn every_calendar_splits_what_it_joins() {
+fn splitting_inverts_joining_in_every_calendar() {
     for c in Calendar::ALL {
         for day in (-800_000..800_000).step_by(17) {
             let us = day * DAY_US + 3_723_000_001;

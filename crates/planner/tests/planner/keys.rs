@@ -1,4 +1,4 @@
-//! Keys of chunks, and what is left to do of real plans.
+//! Keys of chunks, and the remaining work of real plans.
 
 use super::*;
 use tessera_planner::key::{Keys, StageKey};
@@ -90,7 +90,7 @@ proptest! {
     }
 
     #[test]
-    fn real_plans_are_left_with_what_is_needed(
+    fn recovery_of_real_plans_runs_only_needed_operands(
         choices in proptest::collection::vec(any::<u8>(), 1..5),
         a in 1u64..8,
         c in 1u64..10,
@@ -107,7 +107,7 @@ proptest! {
             .map(|(s, stage)| (0..stage.grid.count()).filter(|&n| is_there(s, n)).collect())
             .collect();
         let recovery = recover(&t, &there);
-        // By the definition: what a result asks for, with nothing below what is there.
+        // By definition: the operands that a result needs, without the inputs of available ones.
         let mut next: Vec<(StageId, u64)> = Vec::new();
         for r in &t.plan().results {
             next.extend((0..t.plan().stage(r.stage).grid.count()).map(|n| (r.stage, n)));
@@ -138,12 +138,12 @@ proptest! {
 }
 
 #[test]
-fn a_plan_with_nothing_there_is_left_as_it_is() {
+fn a_plan_without_available_chunks_runs_whole() {
     let mut b = Builder::new(Config::default());
     let x = b.load(source("x", &[1_000_000_000 * 1024, 1024], &[1024, 1024])).unwrap();
     let m = b.reduce_axes(x, ReduceKind::Mean, &[0, 1]).unwrap();
     let t = plan(b, &[m]);
-    // A billion operands, and one that is there: what it makes unnecessary is listed, and nothing else.
+    // A billion operands, one of them available: the plan lists only the operands that it makes unnecessary.
     assert_eq!(recover(&t, &[]), Default::default());
     let last = t.plan().stages.len() - 3;
     let mut there = vec![Bitmap::default(); t.plan().stages.len()];

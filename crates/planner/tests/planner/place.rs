@@ -116,7 +116,7 @@ fn mib(bytes: u64) -> String {
 
 #[test]
 fn the_split_is_no_slower_than_the_seeds() {
-    // Rounds cost nothing here: they would favour whoever has fewer phases.
+    // Rounds cost nothing here: they would favour the strategy with fewer phases.
     let rates = Rates { round_us: 0, ..Rates::default() };
     let mut table = format!(
         "{:32} {:7} | {:>9} {:>9} | {:>9} {:>9} | {:>9} {:>9} {:>9} {:>6}\n",
@@ -177,7 +177,7 @@ fn the_split_is_no_slower_than_the_seeds() {
     assert!(slower.is_empty(), "{slower:?}");
 }
 
-/// What is moved by the definition: each chunk once to each worker that reads it and does not make it.
+/// The chunks moved, by definition: each chunk once to each worker that reads it and does not compute it.
 fn moved(t: &Tiling, p: &Placement) -> BTreeMap<(OutputRef, StageId), (u64, u64)> {
     let mut there: BTreeSet<(OutputRef, Vec<u64>, u32)> = BTreeSet::new();
     let mut edges: BTreeMap<(OutputRef, StageId), (u64, u64)> = BTreeMap::new();
@@ -207,8 +207,9 @@ fn edges(m: &Modelled) -> BTreeMap<(OutputRef, StageId), (u64, u64)> {
     m.edges.iter().map(|e| ((e.from, e.to), (e.chunks, e.bytes))).collect()
 }
 
-/// What crosses, what is kept for later and what is a result is told once; whoever reads it comes after it, and is told to
-/// fetch what crosses; everything else that an order reads is its worker's own.
+/// Checks that orders are consistent. An operand is assigned once if its chunk crosses to another worker, is used by a
+/// later order or is a result. An order that reads such a chunk comes later, and fetches the chunk if another worker
+/// has it. An order computes its other inputs itself.
 fn check_orders(t: &Tiling, p: &Placement) {
     let orders = p.orders(t).unwrap();
     let json = serde_json::to_string(&orders).unwrap();
@@ -219,7 +220,7 @@ fn check_orders(t: &Tiling, p: &Placement) {
         all
     };
     let is_const = |s: StageId| matches!(t.plan().stage(s).task, Task::Const(_));
-    // What was told until now: by whom and when.
+    // The step and the worker of each operand that has been assigned.
     let mut told = BTreeMap::<(StageId, Vec<u64>), (u32, u32)>::new();
     for o in &orders {
         let mut fetch: BTreeSet<(OutputRef, Vec<u64>)> = BTreeSet::new();
@@ -247,7 +248,7 @@ fn check_orders(t: &Tiling, p: &Placement) {
                 let operand = (from.stage, at.to_vec());
                 match told.get(&operand) {
                     _ if is_const(from.stage) => {}
-                    // It waits for its own orders too, or it would do again what they do.
+                    // An order also waits for earlier orders of its own worker, or it would repeat their work.
                     Some((step, by)) if *by == o.worker => assert!(o.after.contains(&(*step, *by))),
                     Some(_) => assert!(fetch.contains(&(from, at.to_vec())), "{from:?} {at:?}"),
                     None => {
@@ -275,7 +276,7 @@ fn check_orders(t: &Tiling, p: &Placement) {
 fn check(t: &Tiling, p: &Placement, rates: &Rates) {
     let m = p.model(t, rates);
     for (s, stage) in t.plan().stages.iter().enumerate() {
-        // Counted by the layout and asked one by one it is the same, and all are on workers that are there.
+        // The layout's counts equal a count of all operands one by one, and every operand is on a worker that exists.
         let counts = p.layouts[s].counts(p.workers.len());
         assert_eq!(counts, counts_of(p, t, s));
         assert_eq!(counts.iter().sum::<u64>(), stage.grid.count());
@@ -329,7 +330,7 @@ proptest! {
                 prop_assert!(p.without(&t, &gone, None).is_err());
                 continue;
             }
-            // What ran on those that are left is there, as far as chance has it.
+            // A random part of the operands of the remaining workers is available.
             let there: Vec<Bitmap> = t.plan().stages.iter().enumerate().map(|(s, stage)| {
                 let is_there = |&n: &u64| {
                     let index = stage.grid.unravel(n);
@@ -384,7 +385,7 @@ fn a_plan_of_many_chunks_is_placed_without_a_list() {
     let m = p.model(&t, &rates);
     let after = p.without(&t, &[2], None).unwrap();
     assert_eq!(after.layouts[0].counts(5), [250_000_000, 250_000_000, 0, 250_000_000, 250_000_000]);
-    // What crosses from worker to worker are states where the tree meets.
+    // Only states of reductions cross workers, where the tree meets.
     assert!(m.bytes_moved < 1 << 20, "{}", m.bytes_moved);
     assert!(serde_json::to_string(&p.orders(&t).unwrap()).unwrap().len() < 20_000);
 }
@@ -442,7 +443,7 @@ fn equal_workers_are_chosen_by_load() {
     let counts = p.layouts[1].counts(5);
     assert!(counts[1] == 2 && counts[3] + counts[4] == 3, "{counts:?}");
     assert!(counts[0] == 1 && counts[2] == 1, "{counts:?}");
-    // A worker of another size is not equal: its share is what its threads are.
+    // A worker with other threads is not equal: its share follows its threads.
     workers[2].threads = 8;
     let p = place(&t, &workers, &rates, How::Split).unwrap();
     assert!(p.layouts[1].counts(5)[2] >= 3);
@@ -501,8 +502,8 @@ fn small_workers_get_no_operand_that_does_not_fit() {
 }
 
 #[test]
-fn plans_are_sent_as_they_are() {
-    // NaN and infinity as constants, tables, groups, quantiles: what JSON has no numbers for is kept by its bits.
+fn plans_survive_serialisation_bit_by_bit() {
+    // NaN and infinity as constants, tables, groups, quantiles: numbers that JSON lacks are sent as their bits.
     let mut b = Builder::new(tiny());
     let x = b.load(source("x", &[7, 9], &[2, 3])).unwrap();
     let mut v = x;

@@ -12,7 +12,7 @@ fn listed(sets: &[Bitmap]) -> Operands {
     sets.flat_map(|(stage, set)| set.iter().map(move |n| (stage, n))).collect()
 }
 
-/// What runs and what is loaded, by the definition.
+/// The operands that run and the operands that are loaded, by definition.
 fn one_by_one(
     t: &Tiling,
     assigned: &Operands,
@@ -39,7 +39,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_runs_is_what_is_reached(
+    fn reached_operands_equal_a_search_one_by_one(
         choices in proptest::collection::vec(any::<u8>(), 1..5),
         a in 1u64..8, c in 1u64..10,
         seed in any::<u64>(),

@@ -13,7 +13,7 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// From fetched labels, or positions if there are none.
+    /// An axis with fetched labels, or with positions if `labels` is `None`.
     pub(super) fn new(dim: &Dim, factor: u64, labels: Option<&Tensor>) -> Axis {
         let name = dim.name.clone();
         let Some(t) = labels else {

@@ -21,7 +21,7 @@ fn axis(name: &str, labels: &[&str], grows: bool) -> Axis {
 }
 
 #[test]
-fn what_is_typed_becomes_a_query() {
+fn a_plot_command_becomes_a_query() {
     // Names and paths are not queries.
     for relation in ["era5", "'a/b.zarr'", "a/b.zarr"] {
         assert_eq!(query(relation), None);
@@ -33,7 +33,7 @@ fn what_is_typed_becomes_a_query() {
 }
 
 #[test]
-fn what_cannot_be_drawn_is_told() {
+fn results_that_cannot_be_drawn_are_reported() {
     let told = |all: &[Column]| Subject::of(all, "x").unwrap_err().render("");
     let t = "float64";
     insta::assert_snapshot!(told(&[column("a", "result", t, &[("t", 2), ("y", 3), ("x", 4)])]), @"
@@ -106,7 +106,7 @@ fn a_heat_map_in_letters() {
          1          3  lon
          0 ...:::--===++***##%%%@@@ 4 K   blank: masked   ?: NaN
     ");
-    // Two cells stand in one character: greatest over middle in the last column, nothing over the middle one.
+    // One character shows two cells: greatest over middle in the last column, nothing over the middle one.
     let canvas =
         Canvas { style: Style { colours: Colours::True, unicode: true }, height: 1, width: 3 };
     let shown = heat::draw(&cells, &y, &x, "K", &canvas);

@@ -120,7 +120,7 @@ fn commands_ask_the_engine() {
 }
 
 #[test]
-fn timing_is_told_when_asked_for() {
+fn timing_is_shown_on_request() {
     let (out, _, _, _) = shell("a;\n\\timing\nb;\n.timer off\nc;");
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines.len(), 6, "{out}");
@@ -132,7 +132,7 @@ fn timing_is_told_when_asked_for() {
 }
 
 #[test]
-fn answers_go_where_they_are_sent() {
+fn answers_are_written_to_the_chosen_output() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).display().to_string();
     let (all, one) = (path("all.txt"), path("one.json"));

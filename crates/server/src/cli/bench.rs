@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_is_not_there_is_a_matter_of_the_command_line() {
+    fn a_missing_script_is_an_error_of_the_command_line() {
         let e = super::super::query::read_script(Path::new("no/such.sql")).unwrap_err();
         assert_eq!((e.exit_status(), e.code()), (2, "usage"));
         assert!(e.to_string().starts_with("cannot read `no/such.sql`: "), "{e}");

@@ -1,5 +1,5 @@
-//! Ctrl-C: the first cancels, the second exits at once. SIGTERM and a closed terminal cancel too: a server should not
-//! continue for a client that nobody reads.
+//! Ctrl-C: the first one cancels, the second one exits at once. SIGTERM and a closed terminal cancel too: a server
+//! should not continue for a client whose output is not read.
 
 use futures::StreamExt;
 use std::time::Duration;

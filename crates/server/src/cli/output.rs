@@ -17,7 +17,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The format is that of `--format`, else of the file's name, else a table.
+    /// Uses the format of `--format`, else of the file's name, else a table.
     pub fn new(format: Option<&str>, file: Option<&Path>) -> Result<Self, Error> {
         let format = match (format, file) {
             (Some(name), _) => Format::parse(name)?,
@@ -35,7 +35,7 @@ impl Target {
         Ok(Target { format, file: file.map(Path::to_path_buf) })
     }
 
-    /// Opens the destination. `scratch` is for what a format cannot write in order.
+    /// Opens the destination. `scratch` is for formats that cannot write sequentially.
     pub fn open(&self, scratch: Option<Arc<Scratch>>) -> Result<Output, Error> {
         let options = Options {
             width: terminal_width(),

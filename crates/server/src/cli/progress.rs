@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_tells_how_far_and_how_long() {
+    fn a_line_shows_progress_and_time() {
         insta::assert_snapshot!(shown(1203, Some(11.2), false, 120, true), @"▕███████████▎            ▏  46 %  1203 of 2560 operands  3.0 GiB read  0:12 left  statement 2 of 3");
         insta::assert_snapshot!(shown(2560, Some(0.0), false, 50, false), @"[########################] 100 %  3.0 GiB read");
         insta::assert_snapshot!(shown(1, None, true, 80, true), @"cancelling  3.0 GiB read  1:15  statement 2 of 3");

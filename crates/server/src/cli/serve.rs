@@ -95,8 +95,8 @@ impl ServeArgs {
     }
 }
 
-/// Serves until SIGINT or SIGTERM. A server that is started as a standby stands by again once another one has taken over
-/// from it.
+/// Serves until SIGINT or SIGTERM. A server that was started as a standby becomes a standby again after another server
+/// has taken over from it.
 pub(super) async fn run(config: Config) -> Result<(), Error> {
     let mut config = config.serving();
     let made = (config.token.is_none() && !config.no_token).then(token::make);

@@ -36,7 +36,7 @@ fn usage_errors() {
 }
 
 #[test]
-fn a_worker_and_its_server_are_told_where_to_meet() {
+fn flags_of_a_worker_and_its_server_become_settings() {
     let Some(Command::Worker(args)) =
         parse(&["worker", "--scheduler", "far:50050", "--slots", "2", "--memory-limit=1GiB"])
             .unwrap()

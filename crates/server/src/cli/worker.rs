@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_start_does_not_mend_ends_the_supervisor() {
+    fn a_fault_that_a_restart_does_not_mend_ends_the_supervisor() {
         assert_eq!(refused(Fault::Denied("the secret".into())).exit_status(), 2);
         assert_eq!(refused(Fault::Failed("too many".into())).exit_status(), 1);
         assert_eq!(refused(Fault::Unreachable("dead".into())).exit_status(), 1);

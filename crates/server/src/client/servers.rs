@@ -7,7 +7,7 @@ use url::{Host, Url};
 
 /// Codes of requests that another server does, or will do.
 const OF_OTHERS: [&str; 4] = ["connect", "standby", "fenced", "shutting_down"];
-/// The code of a live server that does not know yet what earlier ones had accepted.
+/// The code of a live server that does not know yet which statements earlier servers had accepted.
 const STARTING: &str = "starting";
 
 /// A server, and its token.
@@ -101,12 +101,12 @@ impl Servers {
 
     /// The server to ask.
     pub(super) fn current(&self) -> &Server {
-        // There is one at least, because `split` returns one at least.
+        // `split` returns at least one server.
         &self.all[self.current.load(Relaxed) % self.all.len()]
     }
 
-    /// True if a request that met this error is to be sent again: there are several servers, and this one is not live,
-    /// or not yet. If it is not, the next one is asked from now on.
+    /// True if a request that met this error is to be sent again: several servers are configured, and this one is not
+    /// live, or not yet. If it is not live, the next server is asked from now on.
     pub(super) fn may_go_on(&self, server: &Server, error: &Error) -> bool {
         if !self.are_several() {
             return false;

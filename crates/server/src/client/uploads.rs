@@ -40,9 +40,9 @@ pub(super) const REPEATS: u32 = 3;
 /// Bytes of a piece of a body, and pieces that wait to be sent.
 const PIECE: usize = 1 << 20;
 const PIECES: usize = 4;
-/// How long a server may take to keep an upload whose last piece it has.
+/// Time that a server may take to store an upload whose last piece it has.
 const KEEPS: Duration = Duration::from_secs(600);
-/// How often the progress of an upload is looked at.
+/// Time between two looks at the progress of an upload.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// How long the removal of the uploads may delay the end of a script.
 const END: Duration = Duration::from_secs(2);
@@ -50,7 +50,7 @@ const END: Duration = Duration::from_secs(2);
 /// The uploads of a script.
 pub(super) struct Uploads {
     connection: Arc<Connection>,
-    /// Their session, once there is one.
+    /// The session of the uploads, once it exists.
     session: Option<String>,
     /// Names that were sent, and names that the catalog has.
     sent: BTreeSet<String>,
@@ -62,7 +62,7 @@ impl Uploads {
     }
 
     /// Sends the locals that a statement names and the catalog lacks, unless they were sent. Returns the session that
-    /// has them, if there are any.
+    /// has them; `None` without locals.
     pub(super) async fn send(
         &mut self,
         parsed: &Parsed,
@@ -199,7 +199,7 @@ impl Connection {
             Ok(()) => Ok(true),
             Err(e) if e.code() == "not_found" => Ok(false),
             Err(e) if matches!(e.code(), "connect" | "unknown_session") => Err(e),
-            // It cannot be described: the statement that reads it reports why.
+            // The relation exists but cannot be described: the statement that reads it reports the reason.
             Err(e) if e.class() == tessera_engine::error::Class::User => Ok(true),
             Err(e) => Err(e),
         }
@@ -225,7 +225,7 @@ impl Connection {
             }
             if status != StatusCode::TOO_MANY_REQUESTS || attempts >= ATTEMPTS {
                 let failure = Failure::read(status.as_u16(), &text);
-                // The session of the uploads ended with its server; that of this client may not have.
+                // The session of the uploads ended with its server; the session of this client may still exist.
                 return Err(match failure.is("unknown_session") {
                     true => Error::stage(UploadsGone),
                     false => Error::stage(failure),
@@ -354,7 +354,7 @@ impl BodyPieces {
 }
 
 impl PieceWriter {
-    /// Writes a local. Ends early if nobody takes its pieces any more.
+    /// Writes a local. Ends early if its pieces have no receiver any more.
     fn write(mut self, local: &Local) -> Result<(), Error> {
         let written = local.send(&mut self);
         let last = match &written {

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_memory_of_failed_attempts_is_bounded() {
         let brake = Brake::default();
         let start = Instant::now();
         for i in 0..3 * ADDRESSES_MAX as u32 {

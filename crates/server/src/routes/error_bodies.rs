@@ -1,7 +1,8 @@
 //! Error responses of the HTTP library, rewritten in the form of this API.
 //!
 //! Requests that are not HTTP, or whose head is too large, never reach our code: the library responds with a status and
-//! no body. Its response is recognised on its way out, because all errors of ours have a body, and gets one.
+//! no body. All errors of this server have a body, so the library's response is recognised on its way out, and gets
+//! one.
 
 use super::lines::Line;
 use std::io;

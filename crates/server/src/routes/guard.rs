@@ -17,8 +17,8 @@ use std::sync::Arc;
 use tessera_engine::config::Config;
 use tessera_engine::error::Error;
 
-/// Headers that must not repeat: we could read one value, and a proxy in front of us the other. The library refuses two
-/// different lengths, and accepts one that is repeated.
+/// Headers that must not repeat: a proxy in front of this server could read another value than the server. The HTTP
+/// library refuses two different lengths, but accepts a repeated equal one.
 const ONCE: [HeaderName; 4] = [
     header::HOST,
     header::AUTHORIZATION,

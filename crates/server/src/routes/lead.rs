@@ -145,7 +145,7 @@ pub(super) async fn lead(
     }
 }
 
-/// Recovers what earlier servers accepted, and accepts requests and workers.
+/// Recovers statements that earlier servers accepted, and accepts requests and workers.
 fn begin(shared: &Arc<Shared>) {
     // Before the recovery, which may find that another server has taken over.
     shared.role.becomes(None);
@@ -219,7 +219,7 @@ async fn hold(shared: &Shared, host: &Host, at: SocketAddr, leave: &Cancellation
     }
 }
 
-/// Where others reach this server, as far as its configuration says.
+/// The addresses of this server, as far as its configuration states them.
 fn addresses(shared: &Shared, host: &Host, at: SocketAddr) -> Addresses {
     let is_known = |address: &SocketAddr| !address.ip().is_unspecified();
     let scheme = if shared.config.certificate.is_some() { "https" } else { "http" };

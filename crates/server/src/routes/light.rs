@@ -70,7 +70,7 @@ mod tests {
     use super::is_light;
 
     #[test]
-    fn what_reads_or_computes_waits() {
+    fn statements_that_read_or_compute_wait() {
         for sql in ["SELECT 1+1", "SET tessera.lift = 'off'; SHOW QUERIES", "CANCEL QUERY 'x'"] {
             assert!(is_light(sql), "{sql}");
         }

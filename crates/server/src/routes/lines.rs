@@ -1,7 +1,7 @@
 //! Open connections, and the choice of one to close: the one that has been idle longest.
 //!
-//! A client that opens all connections and stays silent would block others until the timeout. So a connection that
-//! finds no place takes that of an idle one.
+//! A client that opens all connections and stays silent would block other clients until the timeout. So a new
+//! connection that finds no place takes the place of an idle one.
 
 use axum::extract::{Request, State};
 use axum::middleware::Next;

@@ -303,7 +303,7 @@ impl Statements {
         entry.handle.clock().limit_script(limit);
         let work = answers(entry.clone(), engine);
         match self.detach.run(work, &entry.handle, entry.handle.clock().has_taken(limit)).await {
-            // The panic's own text went to the log; it may contain what a client should not see.
+            // The panic's own text went to the log; it may contain details that a client should not see.
             Ended::Itself(Err(_)) => Err(Error::Internal { what: "the query panicked".into() }),
             // Code that notices the timeout by itself reports "cancelled".
             Ended::Itself(Ok(Err(e)))
@@ -326,7 +326,8 @@ impl Statements {
     /// Waits until the statements that earlier servers accepted are known, at most for `time`.
     pub(super) async fn restored(&self, time: Duration) {
         let mut changes = self.is_restored.subscribe();
-        // The sender is held here; a caller that waited in vain is refused by what it calls next.
+        // The sender lives as long as this server, so the wait cannot fail. After a timeout, the caller's next step
+        // refuses the request.
         let _ = tokio::time::timeout(time, changes.wait_for(|is_restored| *is_restored)).await;
     }
 
@@ -421,7 +422,7 @@ impl Statements {
         })
     }
 
-    /// Like [`Statements::get`]. An id that is not known may be that of a statement that a later server accepted.
+    /// Like [`Statements::get`]. An unknown id may be the id of a statement that a later server accepted.
     ///
     /// # Errors
     /// Those of [`Statements::get`]; a later server.
@@ -450,7 +451,7 @@ impl Statements {
         entry.handle.cancel();
         entry.tell();
         if !self.let_go(entry) {
-            // It ends at once, unless it is in blocking work.
+            // The statement ends at once, unless it is in blocking work.
             entry.wait(END_SOON).await;
             self.let_go(entry);
         }
@@ -557,7 +558,7 @@ impl Statements {
         self.lock().values().map(|e| e.bytes()).fold((0, 0), |(m, d), (n, e)| (m + n, d + e))
     }
 
-    /// Drops the oldest results until the rest fits the limits; never that of `newest`.
+    /// Drops the oldest results until the rest fits the limits, but never the result of `newest`.
     fn make_room(&self, newest: &Entry) {
         let (mut memory, mut disk) = self.kept_bytes();
         if memory <= self.keep_max.0 && disk <= self.keep_max.1 {

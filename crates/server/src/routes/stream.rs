@@ -113,7 +113,7 @@ impl Out {
         }
     }
 
-    /// Writes answers. `scratch` is for what a format cannot write in order.
+    /// Writes answers. `scratch` is for formats that cannot write sequentially.
     pub(super) fn write<W: Write>(
         self,
         replies: Vec<Reply>,

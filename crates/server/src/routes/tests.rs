@@ -210,7 +210,7 @@ fn queries_are_answered_in_every_format() {
 }
 
 #[test]
-fn what_only_does_something_is_told_in_every_format() {
+fn statements_without_results_report_in_every_format() {
     let s = start(&[]);
     for format in ["arrow", "npy", "npz", "netcdf", "tiff", "safetensors", "parquet", "json"] {
         let path = format!("/v1/query?format={format}");
@@ -228,7 +228,7 @@ fn error(body: &[u8]) -> serde_json::Value {
 }
 
 #[test]
-fn requests_that_say_two_things_are_refused() {
+fn contradictory_requests_are_refused() {
     let s = start(&[]);
     let (status, _, body) = s.ask("POST", "/v1/query?format=csv&format=json", "", b"two");
     assert_eq!(status, 400);
@@ -377,7 +377,7 @@ fn a_server_that_leaves_lets_queries_end() {
 }
 
 #[test]
-fn a_server_that_leaves_answers_those_who_wait() {
+fn a_leaving_server_answers_waiting_clients() {
     let s = start(&[]);
     let submit = |sql: &str| {
         let body = format!("{{\"sql\": \"{sql}\", \"wait_ms\": 0, \"format\": \"npy\"}}");

@@ -91,7 +91,7 @@ impl UploadFormat {
         }
     }
 
-    /// What it is, in messages.
+    /// The name of the kind, in messages.
     fn shown(self) -> &'static str {
         match self {
             UploadFormat::Npy => "an .npy file",

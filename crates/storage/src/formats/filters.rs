@@ -16,7 +16,8 @@ pub(crate) trait Filter: fmt::Debug + Send + Sync {
     /// Decodes `bytes` to at most `limit` bytes. The error describes the damage.
     fn undo<'a>(&self, bytes: Cow<'a, [u8]>, limit: usize) -> Result<Cow<'a, [u8]>, String>;
 
-    /// As [`Filter::undo`], to `out`, which has exactly the decoded length; false if it has no faster way than that.
+    /// Decodes to `out`, which has exactly the decoded length. Returns false if it has no faster way than
+    /// [`Filter::undo`].
     fn undo_to(&self, _bytes: &[u8], _out: &mut [u8]) -> Result<bool, String> {
         Ok(false)
     }
@@ -42,7 +43,7 @@ pub(crate) struct Filters {
     swapped: usize,
 }
 
-/// Upper bound on the memory that a thread keeps for what is between two codecs.
+/// Upper bound on the memory that a thread retains for the bytes between two codecs.
 const SPARE_MAX: usize = 16 << 20;
 
 thread_local! {
@@ -142,8 +143,8 @@ impl Filters {
         Ok(is_done)
     }
 
-    /// Undoes all codecs but the one that groups the bytes of items; returns the bytes of an item, too. `None` if another
-    /// one has to be undone last.
+    /// Undoes all codecs except one that groups the bytes of items, and returns the bytes of an item, too. `None` if
+    /// another codec has to be undone last.
     pub(crate) fn shuffled<'a>(
         &self,
         bytes: &'a [u8],
@@ -154,7 +155,7 @@ impl Filters {
         let Some(item) = first.shuffled() else { return Ok(None) };
         let mut cells = Cow::Borrowed(bytes);
         for (i, filter) in others.iter().enumerate().rev() {
-            // What is shuffled is as long as the chunk: no more memory is cleared for it.
+            // Shuffled bytes are as long as the chunk: no more memory is cleared for them.
             cells = filter.undo(cells, if i == 0 { self.bytes } else { self.limit() })?;
         }
         match cells.len() == self.bytes {
@@ -185,7 +186,7 @@ impl Filters {
         true
     }
 
-    /// As [`Filters::decode_to`], to memory of its own.
+    /// Decodes like [`Filters::decode_to`], to memory of its own.
     pub(crate) fn decode<'a>(
         &self,
         bytes: &'a [u8],

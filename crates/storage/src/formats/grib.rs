@@ -73,7 +73,7 @@ impl Format for Grib {
         if !group.is_empty() {
             return Ok(None);
         }
-        // All messages are found before the first header is parsed: what is missing is asked for at little cost.
+        // All messages are found before the first header is parsed: the bytes that finding needs are cheap to fetch.
         let messages = walk::messages(file)?;
         let fields = fields::Fields::of(file, &messages)?;
         cubes::group(&fields).map(Some)

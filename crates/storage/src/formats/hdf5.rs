@@ -51,7 +51,7 @@ const INTERNAL: [&str; 2] = ["#refs#", "#subsystem#"];
 /// See the module.
 pub(crate) struct Hdf5;
 
-/// What a link of a group leads to.
+/// The object that a link of a group leads to.
 enum Found {
     Group,
     Array(Box<Object>),
@@ -135,7 +135,7 @@ fn arrays_of(file: &File<'_>, path: &[u64], header: &Header) -> Result<Group, Fa
     }
     let scales = Scales::new(file, path, &objects);
     let attrs = attributes::read(file, header)?;
-    // What the arrays need is fetched together with what the lengths need.
+    // The bytes that the arrays need are fetched together with those that the lengths need.
     let (lengths, none) = (scales.lengths(), Lengths::new());
     let shown = objects.iter().filter(|(_, o)| o.part != Part::Bare);
     let made = file.each(shown, |(link, object)| {
@@ -150,7 +150,7 @@ fn arrays_of(file: &File<'_>, path: &[u64], header: &Header) -> Result<Group, Fa
     Ok(out)
 }
 
-/// What is at the end of a link.
+/// Reads the object at the end of a link.
 fn look(file: &File<'_>, target: Target) -> Result<Found, Fault> {
     let address = match target {
         Target::Object(address) => address,

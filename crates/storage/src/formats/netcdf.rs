@@ -60,7 +60,7 @@ impl Format for NetCdf {
             let all = file.len().min(bytes);
             let head = Reader::of(file, 0, all, true)?;
             match Header::parse(head) {
-                // It ends beyond what was looked at.
+                // The header ends beyond the bytes that were read.
                 Err(Fault::Bad { at, .. }) if all < file.len() && at + 8 >= all / 2 => {
                     if bytes >= HEADER_BYTES_MAX {
                         let reason = format!("a header of more than {HEADER_BYTES_MAX} bytes");
@@ -89,7 +89,7 @@ struct Dim {
     len: u64,
 }
 
-/// Attributes, and the names of those that are `float32`.
+/// Attributes, and the names of the attributes that are `float32`.
 type Attributes = (Attrs, Vec<String>);
 
 struct Variable {

@@ -1,15 +1,16 @@
-//! What lookups of chunks read of a local file: nodes of trees and parts of lists, which each operand would read again.
+//! Cached parts of local files for lookups of chunks: nodes of trees and parts of lists, which each operand would read
+//! again.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Upper bound on the bytes that are kept of a file.
+/// Upper bound on the cached bytes of a file.
 const BYTES_MAX: usize = 4 << 20;
 
 /// Bytes that a part costs besides its own: its entry and its allocation.
 const ENTRY_BYTES: usize = 96;
 
-/// Larger parts are not kept.
+/// Larger parts are not cached.
 const PART_BYTES_MAX: usize = 64 << 10;
 
 /// The parts of one version of a file.
@@ -25,7 +26,7 @@ struct Kept {
 }
 
 impl Nodes {
-    /// A part of that version, if it is kept.
+    /// A part of this version, if it is cached.
     pub(crate) fn get(&self, version: &str, offset: u64, bytes: u64) -> Option<Vec<u8>> {
         let kept = self.lock();
         let part = kept.parts.get(&(offset, bytes))?;

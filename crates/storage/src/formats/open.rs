@@ -124,7 +124,7 @@ async fn find(
     Ok(Found::Group { arrays, groups, attrs })
 }
 
-/// Where parts of a remote file may begin, as a file beside it says; nothing if there is none that can be read.
+/// Offsets at which parts of a remote file may begin, from a file beside it; empty if no such file can be read.
 async fn starts(store: &Store, format: &dyn Format, len: u64) -> Vec<u64> {
     let names = store.name().filter(|_| len >= SIDECAR_OF).map(|name| format.sidecars(name));
     let sidecars = names.unwrap_or_default().into_iter().filter_map(|name| store.beside(&name));

@@ -19,7 +19,7 @@ impl Parts {
         self.bytes
     }
 
-    /// The rest of the part with the byte at `offset`; empty if there is none.
+    /// The rest of the part with the byte at `offset`; empty if no part has it.
     pub(crate) fn rest(&self, offset: u64) -> &[u8] {
         let part = self.list.range(..=offset).next_back();
         part.and_then(|(start, part)| part.get((offset - start) as usize..)).unwrap_or_default()

@@ -13,11 +13,11 @@ const CHUNKS_MAX: u64 = 64;
 /// Upper bound on the bytes of a chunk that is decoded.
 const CHUNK_BYTES_MAX: u64 = 1 << 20;
 
-/// Parses a file as what it looks like, all of its groups and the places of chunks, and decodes the first chunks.
-/// Returns the number of arrays that were found.
+/// Parses a file in the format that it looks like: all of its groups and the places of chunks. Decodes the first
+/// chunks. Returns the number of arrays that were found.
 ///
 /// # Errors
-/// The reason why the file is not valid; `None` if it looks like no format.
+/// The reason why the file is not valid; `None` if it looks like no known format.
 pub fn probe(bytes: &[u8]) -> Result<usize, Option<String>> {
     let len = bytes.len() as u64;
     all(*FORMATS.iter().find(|f| f.is(bytes, len)).ok_or(None)?, bytes)

@@ -17,7 +17,7 @@ pub(crate) const PAGE: u64 = 64 << 10;
 /// Upper bound on the bytes of one further fetch: each fetch is twice the one before.
 const FETCH_MAX: u64 = 1 << 20;
 
-/// Upper bound on the fetches after which a parser begins anew.
+/// Upper bound on the fetches after which a parser starts from the beginning.
 const FETCHES_MAX: usize = 4096;
 
 /// Upper bound on all fetches for a parser.
@@ -26,7 +26,7 @@ const TURNS_MAX: usize = 1 << 16;
 /// Upper bound on the ranges that are fetched besides the missing one.
 const HINTS_MAX: usize = 256;
 
-/// Upper bound on those of them that are fetched without what follows.
+/// Upper bound on the ranges that are fetched without the bytes that follow them.
 pub(crate) const SPOTS_MAX: usize = 2048;
 
 /// Upper bound on the bytes of one request for several spots.
@@ -41,9 +41,9 @@ const KEPT_BYTES_MAX: u64 = 32 << 20;
 /// Why a parser stopped.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// It needs these bytes.
+    /// The parser needs these bytes.
     Missing(Range<u64>),
-    /// It needs the first of these bytes, soon the others, and those that follow are of no use to it.
+    /// The parser needs the first of these bytes now and the others soon, but none of the bytes that follow.
     MissingAlone(Range<u64>),
     /// The file is invalid at this offset.
     Bad { at: u64, reason: String },
@@ -69,7 +69,7 @@ impl From<SourceError> for Fault {
     }
 }
 
-/// What a parser has found before it stops for missing bytes.
+/// The findings of a parser before it stops for missing bytes.
 type Memo = Box<dyn Any + Send>;
 
 /// The bytes of a file.
@@ -80,7 +80,7 @@ pub(crate) struct View<'a> {
     starts: &'a [u64],
     /// Ranges that the parser will need, besides the one at which it stopped.
     hints: RefCell<Vec<Range<u64>>>,
-    /// The same of bytes that are fetched without what follows.
+    /// Ranges that the parser will need, and that are fetched without the bytes that follow them.
     spots: RefCell<Vec<Range<u64>>>,
     memo: Cell<Option<Memo>>,
 }
@@ -89,7 +89,7 @@ enum ViewBytes<'a> {
     /// All of it.
     Whole(&'a [u8]),
     Parts(&'a Parts),
-    /// A file on a disk, with what is kept of its index of chunks, if that is what is read.
+    /// A file on a disk. If the parser looks up chunks, also the cached parts of its index.
     Local(&'a Store, &'a LocalFile, Option<&'a Nodes>),
 }
 
@@ -114,12 +114,12 @@ impl<'a> View<'a> {
         self.starts
     }
 
-    /// What the parser [remembered](View::remember) when it stopped the last time.
+    /// The findings that the parser [remembered](View::remember) when it last stopped.
     pub(crate) fn resume<T: 'static>(&self) -> Option<T> {
         self.memo.take()?.downcast().ok().map(|memo| *memo)
     }
 
-    /// Stores what was found until the missing bytes are available.
+    /// Stores the parser's findings until the missing bytes are available.
     pub(crate) fn remember<T: Send + 'static>(&self, found: T) {
         self.memo.set(Some(Box::new(found)));
     }
@@ -130,7 +130,7 @@ impl<'a> View<'a> {
         self.hint(offset, bytes, (&self.hints, HINTS_MAX));
     }
 
-    /// As [`View::will_read`], of bytes that are followed by many that are not read.
+    /// Like [`View::will_read`], for bytes that are followed by many that are not read.
     pub(crate) fn will_read_alone(&self, offset: u64, bytes: u64) {
         self.hint(offset, bytes, (&self.spots, SPOTS_MAX));
     }
@@ -212,7 +212,7 @@ impl<'a> View<'a> {
                     fault => fault,
                 })
             }
-            // What is too short is an error there.
+            // If fewer than `bytes` bytes are left, `read` fails.
             _ => self.read(offset, more.max(bytes)),
         }
     }
@@ -223,19 +223,19 @@ impl<'a> View<'a> {
     }
 }
 
-/// The runs of a parser over what was fetched so far.
+/// The runs of a parser over the bytes fetched so far.
 #[derive(Default)]
 struct Runs {
     parts: Parts,
     memo: Option<Memo>,
-    /// Fetches, and those after which the parser began anew.
+    /// Fetches, and the fetches after which the parser started from the beginning.
     turns: usize,
     anew: usize,
     fetched: u64,
 }
 
 impl Runs {
-    /// Runs the parser: its result, or what to fetch before the next run.
+    /// Runs the parser. Returns its result, or the ranges to fetch before the next run.
     fn next<T>(
         &mut self,
         len: u64,
@@ -291,7 +291,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// A file of `len` bytes whose first bytes are `head`, with what [`View::starts`] returns.
+    /// A file of `len` bytes whose first bytes are `head`, with the offsets that [`View::starts`] returns.
     pub(crate) fn new(
         key: &str,
         format: &'static str,
@@ -322,7 +322,7 @@ impl Pages {
         self.run_with(store, None, parse).await
     }
 
-    /// As [`Pages::run`], for a parser that many operands run: what it reads of a local file is kept.
+    /// Like [`Pages::run`], for a parser that many operands run: the parts of a local file that it reads are cached.
     pub(crate) async fn look_up<T>(
         &self,
         store: &Store,
@@ -344,7 +344,7 @@ impl Pages {
             let view = View::new(ViewBytes::Local(store, &file, nodes), self.len);
             let done = crate::disk::wait(|| parse(&view)).map_err(|f| self.error(store, f));
             let done = done.and_then(|done| store.check_same(&file).map(|()| done));
-            // What was read while the file changed may be of no version.
+            // Parts that were read while the file changed may belong to no version.
             if let (Err(_), Some(nodes)) = (&done, nodes) {
                 nodes.forget();
             }
@@ -430,7 +430,7 @@ fn bytes_of(ranges: &[Range<u64>]) -> u64 {
     ranges.iter().map(|r| r.end - r.start).sum()
 }
 
-/// What it took to run a parser to its end.
+/// The cost of running a parser to its end.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Took {
@@ -450,7 +450,7 @@ pub(crate) fn in_turns<T>(
     in_turns_of(all.len() as u64, get, head, parse)
 }
 
-/// As [`in_turns`], of a file of `len` bytes that need not be in memory.
+/// Like [`in_turns`], for a file of `len` bytes that need not be in memory.
 #[cfg(test)]
 pub(crate) fn in_turns_of<T>(
     len: u64,

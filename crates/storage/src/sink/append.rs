@@ -62,7 +62,7 @@ pub struct Append {
     _lock: Option<FileLock>,
 }
 
-/// What became of an attempt to append.
+/// The outcome of an attempt to append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Earlier {
     /// The store has its cells.
@@ -214,8 +214,8 @@ impl Append {
         Ok(documents.has_append(mark))
     }
 
-    /// What became of an attempt of that mark, which had found `before` cells along the dimension; `None` if only a
-    /// commit is in question.
+    /// The outcome of the attempt with this mark, which had found `before` cells along the dimension. `before` is
+    /// `None` if only a commit is in question.
     pub fn earlier(&self, mark: &str, before: Option<u64>) -> Earlier {
         match before {
             _ if self.documents.has_append(mark) => Earlier::Committed,
@@ -310,8 +310,9 @@ impl Append {
         Ok(())
     }
 
-    /// Puts an object. In a bucket it replaces the one that its old cells were read from (`old`), or, beyond the old
-    /// length, what a killed append left: a late request of an append that has lost the lock is refused.
+    /// Puts an object. In a bucket the object replaces the one that its old cells were read from (`old`), or, beyond
+    /// the old length, an object that a killed append left. So a late request of an append that has lost the lock is
+    /// refused.
     async fn put_object(
         &self,
         key: &str,
@@ -384,7 +385,7 @@ impl Append {
         self.put_root().await
     }
 
-    /// Replaces the root's document, which has to be the one that was read or put last.
+    /// Replaces the root's document, which has to be the document that was last read or put.
     async fn put_root(&mut self) -> Result<(), SinkError> {
         let (key, text) = (self.documents.root_key(), Bytes::from(self.documents.root()));
         let changed = || SinkError::Changed { what: self.folder.url(key) };
@@ -487,7 +488,7 @@ fn check_item(
         }
     }
     let dtype = v.dtype();
-    // What is packed takes floats of any width.
+    // A packed variable takes floats of any width.
     let is_packed = v.decode.unpack.is_some() && item.dtype.is_float();
     if !item.dtype.fits(dtype) && !is_packed {
         return Err(fault(

@@ -66,7 +66,7 @@ impl Destination {
         }
     }
 
-    /// As [`Destination::put`], for local destinations only.
+    /// Puts an object like [`Destination::put`], for local destinations only.
     pub(super) fn put_local(&self, key: &str, bytes: &[u8], sync: bool) -> Result<(), SinkError> {
         let Destination::Local { root, private, .. } = self else {
             return Err(self.broken(key, "it is not local"));
@@ -150,7 +150,7 @@ impl Destination {
         }
     }
 
-    /// As [`Destination::within`]; an object that is not found counts as removed.
+    /// Runs a request like [`Destination::within`]; an object that is not found counts as removed.
     pub(super) async fn gone(
         &self,
         key: &str,

@@ -76,7 +76,7 @@ impl SinkError {
         }
     }
 
-    /// Class of the error: who has to act.
+    /// Class of the error: the party that has to act.
     pub fn class(&self) -> Class {
         match self {
             SinkError::Source(e) => e.class(),

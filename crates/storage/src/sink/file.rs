@@ -126,7 +126,7 @@ impl ObjectWriter {
     /// may take long, and a cancelled output must not appear.
     ///
     /// # Errors
-    /// Errors of the storage, [`SinkError::Cancelled`]; then nothing is left.
+    /// Errors of the storage, [`SinkError::Cancelled`]; after an error no object is left.
     pub fn finish(mut self, cancelled: &dyn Fn() -> bool) -> Result<Written, SinkError> {
         let written = Written { objects: 1, bytes: self.bytes, manifest: None };
         let point = fail::point("file.finish");

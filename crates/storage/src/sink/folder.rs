@@ -264,7 +264,7 @@ impl Folder {
         self.put_bytes(key, bytes.into(), mode).await
     }
 
-    /// As [`Folder::put`], of shared bytes.
+    /// Like [`Folder::put`], for shared bytes.
     pub(super) async fn put_bytes(
         &self,
         key: &str,
@@ -356,7 +356,7 @@ impl Folder {
             Destination::Object { client, .. } => {
                 let there = self.store.head(key).await?.is_some();
                 if there {
-                    // It may be gone: an attempt whose response was lost has removed it.
+                    // The object may already be removed: by an attempt whose response was lost.
                     self.destination.gone(key, client.delete(&self.destination.key(key)?)).await?;
                 }
                 there

@@ -1,4 +1,4 @@
-//! Chunks that other processes write to an output, and what keeps late ones away from it.
+//! Chunks that other processes write to an output, and the protection of the output against late ones.
 //!
 //! ```text
 //!   <output>/__parts/<id>/mark     written by the owner of the output: a process that finds it sees the same storage
@@ -120,7 +120,7 @@ impl Destination {
         })
     }
 
-    /// The same output, for chunks that the owner gives their keys later. Messages name these keys.
+    /// The same output, for chunks that the owner moves to their keys later. Messages name these keys.
     pub(super) fn of_parts(&self, id: &str) -> Destination {
         match self {
             Destination::Object { client, prefix, timeout, store } => Destination::Object {
@@ -153,7 +153,7 @@ impl Destination {
         let Destination::Local { root, .. } = self else { return Ok(()) };
         let parts = root.join(PARTS);
         let closed = root.join(format!("{PARTS}-{}", uuid::Uuid::new_v4().simple()));
-        // A name that is looked up from now on does not exist; what was looked up before loses its directory.
+        // A later lookup does not find the name; an earlier one loses its directory.
         let close = || match fs::rename(&parts, &closed) {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
             renamed => renamed.and_then(|()| remove_tree(&closed)),

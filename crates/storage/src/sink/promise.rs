@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_process_was_at_is_undone() {
+    fn changes_of_a_dead_process_are_undone() {
         let dir = tempfile::tempdir().unwrap();
         let own = tempfile::tempdir().unwrap();
         let staging = |name: &str| dir.path().join(format!(".{name}.{DIGITS}.part"));

@@ -78,7 +78,7 @@ pub(super) enum Existing {
 /// How an output gets its name.
 #[derive(Debug)]
 pub(super) enum Publish {
-    /// It is written under its name; the metadata, written last, complete it.
+    /// The output is written under its name; the metadata, written last, complete it.
     InPlace,
     /// A local file or directory, written under a temporary name beside its own.
     Rename {

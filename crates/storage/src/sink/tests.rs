@@ -223,7 +223,7 @@ fn local_outputs_appear_whole_and_leave_nothing_behind() {
 }
 
 #[test]
-fn what_the_system_says_is_told_with_its_numbers() {
+fn system_errors_are_reported_with_their_numbers() {
     for (kind, code) in [
         (io::ErrorKind::StorageFull, "no_space"),
         (io::ErrorKind::QuotaExceeded, "no_space"),
@@ -240,7 +240,7 @@ fn what_the_system_says_is_told_with_its_numbers() {
 }
 
 #[test]
-fn leftovers_are_what_nobody_makes() {
+fn leftovers_are_outputs_without_a_live_writer() {
     let b = bench(None);
     let root = b.directory.path().join("wh");
     let folder = Folder::open(&root.display().to_string(), &Options::default(), &b.host.stores);
@@ -310,7 +310,7 @@ fn parts_of_documents_go_once_their_maker_is_dead() {
 }
 
 #[test]
-fn leftovers_in_a_bucket_are_told_by_their_age() {
+fn leftovers_in_a_bucket_are_recognised_by_their_age() {
     let bucket = Faulty::new(Fault::NoSpace, u64::MAX);
     let b = bench(Some(bucket));
     let folder = Folder::open("s3://bkt/wh", &Options::default(), &b.host.stores).unwrap();

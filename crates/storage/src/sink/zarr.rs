@@ -1,9 +1,9 @@
 //! Writes Zarr v3 and v2: each chunk of a running plan becomes one object, encoded on the thread that computed it.
 //!
-//! A masked cell holds a value that stands for it (`_FillValue`; NaN for floats). Whether a valid cell has that value
-//! too is only known at the end, so where a chunk has masked cells, a second array says which cells are valid. If the
-//! value turns out to be free, that array is removed; else the attribute [`VALID_KEY`] names it and there is no fill
-//! value. Either way the cells read back are the cells that were computed.
+//! A masked cell is stored as a fill value (`_FillValue`; NaN for floats). Only the end of the plan shows if a valid
+//! cell has that value, too. So where a chunk has masked cells, a second array marks the valid cells. If no valid cell
+//! has the fill value, that array is removed. Otherwise the attribute [`VALID_KEY`] names it, and no fill value is
+//! declared. Either way the cells read back are the cells that were computed.
 
 mod array;
 mod codec;
@@ -70,7 +70,7 @@ pub struct Item {
     pub dims: Vec<DimLabel>,
     /// Length of each axis.
     pub shape: Dims,
-    /// Attributes; those that describe the encoding of cells are left out.
+    /// Attributes, without those that describe the encoding of cells.
     pub attrs: Attrs,
     /// True for a coordinate of other items that is not the labels of a dimension.
     pub is_coordinate: bool,
@@ -215,7 +215,7 @@ impl ZarrWriter {
     /// Writes labels and metadata and gives the store its name. Called once, after the plan has succeeded.
     ///
     /// # Errors
-    /// Errors of the storage; then [`ZarrWriter::abort`] removes the output.
+    /// Errors of the storage; after an error [`ZarrWriter::abort`] removes the output.
     pub async fn finish(&self) -> Result<Written, SinkError> {
         self.finished().await.map_err(|e| e.after(self.bytes.load(Relaxed)))
     }

@@ -46,7 +46,7 @@ const UNPACKED_BYTES_MAX: u64 = 1 << 30;
 /// `zip` writes times there.
 const EXTRA_BYTES: u64 = 64;
 
-/// ZIP's compression methods, besides those that are read.
+/// ZIP's compression methods that are not read.
 const METHODS: [(u16, &str); 8] = [
     (1, "shrink"),
     (6, "implode"),

@@ -78,7 +78,7 @@ impl<'a> Buffer<'a> {
         let (Ok(first), Ok(count)) = (item(range.start), item(range.len())) else {
             return Ok(false);
         };
-        // SAFETY: as above; the items lie within what the header says, and `out` has their bytes.
+        // SAFETY: as above; the items lie within the lengths of the header, and `out` has their bytes.
         let n = unsafe {
             blosc_src::blosc_getitem(
                 self.bytes.as_ptr().cast(),

@@ -30,7 +30,8 @@ pub(crate) enum Raw {
     Utf8,
     /// Texts of a fixed number of bytes, padded with zeros. All of them are read at bind.
     Bytes { len: u64 },
-    /// Texts as numbers: 1 is the first label, and what is none is an empty text. All of them are read at bind.
+    /// Texts as numbers: 1 is the first label, and a number without a label is an empty text. All of them are read at
+    /// bind.
     Codes { code: DType, labels: Arc<[String]> },
 }
 

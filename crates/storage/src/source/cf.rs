@@ -88,8 +88,8 @@ pub(crate) fn decode(
         };
         let (scale, offset) = (factor("scale_factor")?, factor("add_offset")?);
         if scale.is_some() || offset.is_some() {
-            // As xarray, cells are unpacked to the type of the factors, which is float64 for those in JSON; 32 bits of an
-            // integer do not fit `float32`, and an offset alone may be large.
+            // As in xarray, cells are unpacked to the type of the factors. Factors in JSON are float64. `float32` is
+            // not used for integers of 32 bits, which do not fit, nor with an offset alone, which may be large.
             let is_narrow = |key: &str| narrow.iter().any(|n| n == key);
             let is_wide = offset.is_some()
                 && (scale.is_none()
@@ -123,9 +123,9 @@ pub(crate) fn decode(
     Ok(Decoded { dtype, decode: out, times, attrs })
 }
 
-/// Sets the bounds of valid cells. They are of the type `stored`, as fill values: -2 of bytes that are unsigned is 254.
-/// As in netCDF4, what is no number bounds nothing and stays an attribute, and so does NaN. Beside NaN, the other bound
-/// of a range counts for floats; integers have no such range.
+/// Sets the bounds of valid cells. Bounds have the type `stored`, like fill values: -2 of bytes that are unsigned is
+/// 254. As in netCDF4, a bound that is no number, or NaN, has no effect and stays an attribute. If one bound of a range
+/// of floats is NaN, the other one still counts; ranges of integers have no NaN.
 fn valid_range(attrs: &mut Attrs, (stored, dtype): (DType, DType), out: &mut Decode) {
     let bound = |v: &Value| {
         let n = number(v).filter(|n| !n.as_f64().is_nan())?;
@@ -214,7 +214,7 @@ impl Number {
         Scalar::from_i128(dtype, whole)
     }
 
-    /// The least value of `dtype` that is not below the number; the type's greatest if there is none.
+    /// The least value of `dtype` that is not below the number, clamped to the type's range.
     fn ceil(self, dtype: DType) -> Scalar {
         match self {
             Number::Float(v) => {
@@ -224,7 +224,7 @@ impl Number {
         }
     }
 
-    /// The greatest value of `dtype` that is not above the number; the type's least if there is none.
+    /// The greatest value of `dtype` that is not above the number, clamped to the type's range.
     fn floor(self, dtype: DType) -> Scalar {
         match self {
             Number::Float(v) => {
@@ -255,7 +255,7 @@ fn number(value: &Value) -> Option<Number> {
     }
 }
 
-/// A value that marks missing cells. Of texts it is one that xarray writes into Zarr's metadata for a float.
+/// A value that marks missing cells. A text counts only if xarray writes it into Zarr's metadata for a float.
 fn marker(value: &Value) -> Option<Number> {
     let Value::String(text) = value else { return number(value) };
     let v = match text.as_str() {
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_marks_nothing_and_stays() {
+    fn markers_that_are_no_numbers_have_no_effect_and_stay() {
         // xarray and netCDF4 read all cells of these.
         let texts = [
             ("missing_value", json!("N/A")),

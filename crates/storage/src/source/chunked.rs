@@ -48,13 +48,13 @@ pub(crate) struct Chunked {
     meta: Arc<ArrayMeta>,
     /// Key of the array in its store, empty if the store is the array; or key of the file that holds its chunks.
     prefix: String,
-    /// Where the chunks are in the file, if one file holds them all.
+    /// The chunks in the file, if one file holds them all.
     file: Option<InFile>,
     /// The chunks listed in the manifest, if the store has one.
     listed: Option<Arc<Chunks>>,
     /// Cached indices of shards; `None` for absent shards.
     indices: Mutex<BTreeMap<Dims, Option<ShardIndex>>>,
-    /// Where chunks of which a region has a part stay for the next region, if the array is part of a joined one.
+    /// If the array is part of a joined one: chunks that a region has read in part stay here for the next region.
     cuts: Option<CutsOf>,
 }
 
@@ -507,7 +507,7 @@ impl Chunked {
     ) -> Result<Vec<String>, SourceError> {
         let (mut out, mut sum) = (Vec::new(), 0);
         let mut pieces = self.fetch(reader, region).await?;
-        // Those of one object come in its order, absent ones first.
+        // The texts of one object follow its order, absent ones first.
         pieces.sort_by(|a, b| a.at.cmp(&b.at));
         for Piece { at, bytes, skipped, .. } in pieces {
             if bytes.is_none() && !self.is_listed() {

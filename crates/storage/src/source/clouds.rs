@@ -42,7 +42,7 @@ impl GcsOptions {
         "allow_http",
     ];
 
-    /// Sets an option; false if there is none of this name.
+    /// Sets an option; false if its name is unknown.
     ///
     /// # Errors
     /// The reason why the value is invalid.
@@ -67,7 +67,7 @@ impl GcsOptions {
             .any(|secret| secret.is_some())
     }
 
-    /// What Google's tools and libraries take from the environment.
+    /// Reads the variables that Google's tools and libraries take from the environment.
     ///
     /// # Source
     /// Application default credentials: <https://google.aip.dev/auth/4110>.
@@ -168,7 +168,7 @@ impl AzureOptions {
         "allow_http",
     ];
 
-    /// Sets an option; false if there is none of this name.
+    /// Sets an option; false if its name is unknown.
     ///
     /// # Errors
     /// The reason why the value is invalid.
@@ -184,7 +184,7 @@ impl AzureOptions {
             "token" => self.token = text(),
             "client_id" => self.client_id = text(),
             "client_secret" => self.client_secret = text(),
-            // It becomes a part of the URL of a token.
+            // The tenant becomes a part of the URL of a token.
             "tenant_id" if !is_account(&value.replace('.', "-")) => {
                 return Err("a tenant has letters, digits, `-` and `.` only".into());
             }
@@ -240,7 +240,7 @@ impl AzureOptions {
         Ok(())
     }
 
-    /// Takes what is not set yet from the storage emulator.
+    /// Takes values that are not set yet from the storage emulator.
     fn emulate(&mut self, at: &str) {
         let account = self.account.get_or_insert_with(|| EMULATOR[1].into());
         let endpoint = format!("{}/{account}", at.trim_end_matches('/'));
@@ -258,7 +258,7 @@ impl AzureOptions {
             || principal.iter().all(|part| part.is_some())
     }
 
-    /// What Azure's tools and libraries take from the environment.
+    /// Reads the variables that Azure's tools and libraries take from the environment.
     ///
     /// # Source
     /// Names of <https://learn.microsoft.com/cli/azure/azure-cli-configuration> and of

@@ -196,7 +196,7 @@ impl Chain {
         };
         let plain = is_plain(&inner, dtype, fill);
         let (dtype, fill) = (dtype.clone(), fill.clone());
-        // Codecs add a header or a checksum to what they cannot compress.
+        // Codecs add a header or a checksum to bytes that they cannot compress.
         let encoded = encoded.unwrap_or(limit).min(limit) as usize;
         let tail_limit = encoded.saturating_add(encoded / 8).saturating_add(4096);
         Ok(Chain { inner, outer, shape, dtype, fill, limit, plain, tail, tail_limit, checked })
@@ -327,7 +327,7 @@ impl Chain {
         if decoded.size().is_some() && (is_gzip || any.is::<ZlibCodec>()) {
             let mut out = vec![0; limit as usize];
             let n = match is_gzip {
-                // There may be another member.
+                // The stream may have another member.
                 true => inflate::gzip(&bytes, &mut out).filter(|n| *n == out.len()),
                 false => inflate::zlib(&bytes, &mut out),
             };

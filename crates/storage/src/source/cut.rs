@@ -20,7 +20,7 @@ pub(crate) struct Cuts(Mutex<Kept>);
 #[derive(Debug, Default)]
 struct Kept {
     chunks: VecDeque<RetainedChunk>,
-    /// Memory of chunks that nobody needs any more: new pages for each one would cost more than a copy.
+    /// Memory of chunks that are no longer needed: new pages for each chunk would cost more than a copy.
     free: Vec<Vec<u8>>,
 }
 

@@ -180,7 +180,7 @@ impl SourceError {
         }
     }
 
-    /// Class of the error: who has to act.
+    /// Class of the error: the party that has to act.
     pub fn class(&self) -> Class {
         use SourceError::*;
         match self {

@@ -28,7 +28,7 @@ const LINKS_MAX: usize = 40;
 const DATA: &str = "data";
 const FILES: &str = "files";
 
-/// How, and for whom, a location is accessed.
+/// The kind of an access to a location, and its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
@@ -364,13 +364,13 @@ impl Fenced {
         self.asked(where_is(file, path).is_ok_and(allows), shown)
     }
 
-    /// As [`Fenced::opened`], for a directory, by its path.
+    /// Like [`Fenced::opened`], for a directory, by its path.
     pub(crate) fn listed(&self, path: &Path, shown: &str) -> Result<(), SourceError> {
         let allows = |at| self.fence.allows(&StoragePath::Local(at), Access::Read);
         self.asked(resolve(path).is_ok_and(allows), shown)
     }
 
-    /// As [`Fenced::opened`], for an object, by its key in the bucket or at the server.
+    /// Like [`Fenced::opened`], for an object, by its key in the bucket or at the server.
     pub(crate) fn object(&self, key: &str, shown: &str) -> Result<(), SourceError> {
         self.asked(self.fence.allows(&below(&self.root, key), Access::Read), shown)
     }

@@ -9,7 +9,8 @@ use tessera_planner::dtype::DType;
 /// Integers of larger magnitude are not exact as floats.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Writes the fill value of an array of `raw` in the form of its type; what is none is left as it is.
+/// Rewrites the fill value of an array of `raw` in the form of its type. A value that does not fit the type stays
+/// unchanged.
 pub(crate) fn spell_out(doc: &mut Map<String, Value>, raw: &Raw) {
     if let Some(word) = doc.get("fill_value").and_then(float_word) {
         doc.insert("fill_value".into(), word.into());

@@ -25,7 +25,7 @@ use tessera_planner::region::{Dims, Region};
 /// A stretch up to this long is read whole: if most of it is not wanted, and if at least half of it is.
 const STRETCH_BYTES: [u64; 2] = [256 << 10, 4 << 20];
 
-/// As [`STRETCH_BYTES`], for a local file. Plans have so much scratch for each operand.
+/// Like [`STRETCH_BYTES`], for a local file. Plans reserve this much scratch for each operand.
 const LOCAL_STRETCH_BYTES: [u64; 2] = [8 << 10, 256 << 10];
 
 /// Lines of a local file from this length on are read one by one.
@@ -280,7 +280,7 @@ impl Flat {
             let [sparse, dense] = LOCAL_STRETCH_BYTES;
             let bytes = match (reader.is_local(), self.line(&region, &shape)) {
                 (false, _) => STRETCH_BYTES,
-                // A line that goes straight to its place costs less than a copy of what was read.
+                // A read of a line straight to its place costs less than a copy of it.
                 (true, line) if line >= DIRECT_BYTES => [sparse; 2],
                 (true, _) => [sparse, dense],
             };

@@ -1,4 +1,4 @@
-//! What a reader of metadata found at a location: the input of [`crate::source::variables::assemble`].
+//! The findings of a reader of metadata at a location: the input of [`crate::source::variables::assemble`].
 
 use crate::formats::view::Pages;
 use crate::source::chunked::{Chunked, InFile};
@@ -41,7 +41,7 @@ pub(crate) struct Node {
     pub(crate) place: Place,
 }
 
-/// Where the cells of an array are.
+/// The place of the cells of an array.
 pub(crate) enum Place {
     /// In chunks that are objects or in shards.
     Zarr {

@@ -1,7 +1,7 @@
 //! Whole streams of deflate, decoded at once.
 //!
-//! libdeflate needs all of the input and memory for all of the output, and is then 1.5 times as fast as a decoder of
-//! parts. What it does not decode is left to flate2, which returns the reason, or accepts what is only nearly valid.
+//! libdeflate needs all of the input and memory for all of the output, and is 1.5 times as fast as a streaming decoder.
+//! If it fails, flate2 decodes again: flate2 returns the reason, or accepts a stream that is nearly valid.
 
 use libdeflater::Decompressor;
 use std::cell::RefCell;

@@ -80,7 +80,7 @@ impl Part {
 /// Source of a part's cells.
 #[derive(Debug)]
 pub(crate) enum PartCells {
-    /// As another reader returns them.
+    /// The cells as another reader returns them.
     Same(Arc<ArrayReader>),
     /// Decoded by the part's own attributes: to floats, NaN where they are missing, to datetimes, or to wider integers.
     Decoded(Arc<ArrayReader>, Arc<Decode>),
@@ -401,7 +401,7 @@ fn undo<const N: usize>(
     }
 }
 
-/// As [`undo`], of values that are exact.
+/// Undoes like [`undo`], for values that are exact.
 fn undo_exact<const N: usize>(
     cells: impl Iterator<Item = f64>,
     decode: &Decode,

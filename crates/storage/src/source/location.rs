@@ -65,7 +65,7 @@ pub(crate) enum Combine {
     /// By their labels.
     #[default]
     ByCoords,
-    /// As they are listed.
+    /// In the order in which they are listed.
     Nested,
 }
 
@@ -167,7 +167,7 @@ impl Options {
                     }
                 }
                 "aws.endpoint" | "aws.endpoint_url" => o.endpoint = Some(value.to_string()),
-                // It becomes a part of a host name.
+                // The region becomes a part of a host name.
                 "aws.region" if !value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') => {
                     return Err(bad("a region has letters, digits and `-` only".into()));
                 }
@@ -212,7 +212,7 @@ impl Options {
 /// Parses a truth value.
 ///
 /// # Errors
-/// The reason why it is none.
+/// The reason why the text is no truth value.
 pub(crate) fn truth(value: &str) -> Result<bool, String> {
     match value.to_ascii_lowercase().as_str() {
         "true" | "1" | "yes" | "on" => Ok(true),

@@ -98,7 +98,7 @@ pub(super) async fn open(
     open_all(url, files, options, stores).await
 }
 
-/// Opens the files directly in a directory that are of a format, as one dataset; `None` if there are none.
+/// Opens the files of a format directly in a directory as one dataset; `None` if the directory has no such file.
 pub(super) async fn open_directory(
     location: &Location,
     url: &str,

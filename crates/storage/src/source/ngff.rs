@@ -149,7 +149,7 @@ async fn with_labels(
         image.add(level, array, &store.show(&at), &mut made);
         for (made, array) in made {
             let name = if made == image.name { name.clone() } else { made };
-            // Labels that are stored are those that count.
+            // Stored labels take precedence.
             arrays.entry(name).or_insert(array);
         }
     }

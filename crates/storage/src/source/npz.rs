@@ -5,7 +5,7 @@
 //! one by the reader that reads its last part; a reader that reads parts of it does not check them.
 //!
 //! # Source
-//! [`crate::source::zip`]; only what `numpy.savez` writes is read.
+//! [`crate::source::zip`]; only the form of `numpy.savez` is read.
 
 use crate::source::Opened;
 use crate::source::codecs::bounded;

@@ -50,7 +50,7 @@ pub struct Fetched {
     bytes: u64,
     /// True if `decode` reads the chunks itself: they are local files.
     pub(crate) later: bool,
-    /// Those of the parts of a joined array.
+    /// The cells of the parts of a joined array.
     pub(crate) parts: Vec<Fetched>,
 }
 
@@ -246,7 +246,7 @@ impl ArrayReader {
         self.unit_bytes_of(false)
     }
 
-    /// As [`ArrayReader::unit_bytes`]; `is_part`: of a joined array, which may keep chunks whole.
+    /// Like [`ArrayReader::unit_bytes`]. `is_part` is true for a part of a joined array, which may hold chunks whole.
     fn unit_bytes_of(&self, is_part: bool) -> u64 {
         match &self.layout {
             Layout::Chunked(_) if self.source.plain => 0,

@@ -182,11 +182,11 @@ impl Referred {
     }
 }
 
-/// The objects that references stand for.
+/// The objects that references define.
 pub(crate) struct References {
     display: String,
     index: Index,
-    /// A digest of the document: the version of what is in it.
+    /// A digest of the document: the version of its contents.
     version: String,
 }
 

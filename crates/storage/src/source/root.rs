@@ -2,7 +2,7 @@
 
 use crate::source::clouds::is_account;
 
-/// What holds objects.
+/// The holder of objects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Root {
     S3 {
@@ -81,7 +81,7 @@ impl Root {
             "memory" => Ok(Root::Memory),
             "az" | "abfs" | "abfss" => azure(authority),
             _ if name.contains('@') => Err("credentials do not belong into the URL".into()),
-            // It becomes a part of a path, so that `..` would lead out of it.
+            // The bucket becomes a part of a path, so that `..` would lead out of it.
             "gs" if !is_name(&name, "-_.") || name.starts_with('.') => {
                 Err("a bucket's name has letters, digits, `-`, `_` and `.` only".into())
             }

@@ -30,7 +30,7 @@ pub(crate) struct Scaled {
 }
 
 impl Scaled {
-    /// Parses the codec's configuration, for cells of `dtype`; the error says what is wrong with it.
+    /// Parses the codec's configuration, for cells of `dtype`; the error is the reason why it is invalid.
     pub(crate) fn parse(config: &Map<String, Value>, dtype: DType) -> Result<Self, String> {
         let number = |key: &str| {
             config

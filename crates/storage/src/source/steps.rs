@@ -5,8 +5,8 @@
 //!   int64 ── delta, astype int16 ──▶ int16 ── the other codecs ──▶ bytes
 //!         ◀─────── undone here ─────       ◀────── zarrs ───────
 //! ```
-//! zarrs has some of them, with other arithmetic or for one version of Zarr; so those that come first are removed from
-//! the metadata, which then describe an array of the stored type.
+//! zarrs has some of these codecs, but with other arithmetic or for one version of Zarr only. So the leading ones are
+//! removed from the metadata, which then describe an array of the stored type.
 //!
 //! # Source
 //! numcodecs 0.16: `numcodecs.delta`, `quantize`, `bitround`, `astype`, `packbits`; zarr-python 3.1,
@@ -46,7 +46,7 @@ enum Step {
 /// Codecs that were removed from the metadata.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Steps {
-    /// What undoes them, in the order of encoding.
+    /// Undoes the codecs, in the order of encoding.
     list: Vec<Step>,
     /// The type of the stored cells.
     pub(crate) stored: Raw,
@@ -330,7 +330,7 @@ fn cast(cells: &[u8], from: DType, to: DType) -> Vec<u8> {
     out
 }
 
-/// The truth values in bytes: the number of bits at the end that are none, then the bits, highest first.
+/// The truth values in bytes: the number of unused bits at the end, then the bits, highest first.
 fn unpacked(bytes: &[u8], cells: usize) -> Result<Vec<u8>, String> {
     let padding = (8 - cells % 8) % 8;
     match bytes.split_first() {
@@ -451,11 +451,11 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_is_no_step() {
+    fn steps_without_effect_are_omitted() {
         let list = json!([{"id": "bitround", "keepbits": 4},
             {"id": "quantize", "digits": 1, "dtype": "float32", "astype": null}]);
         assert_eq!(steps(&list, "<f4"), Ok(None));
-        // Another order of bytes is none of the list, but one of the metadata.
+        // Another order of bytes is no step of the list: it stays in the metadata.
         let list = json!([{"id": "astype", "encode_dtype": ">f4", "decode_dtype": "<f4"}]);
         assert_eq!(steps(&list, "<f4").unwrap().unwrap().name, ">f4");
         let list = json!([{"id": "quantize", "digits": 1, "dtype": "float32", "astype": null}]);

@@ -248,7 +248,7 @@ impl Store {
         }
     }
 
-    /// As [`Store::met`], for a response, which is `None` if the object does not exist.
+    /// Like [`Store::met`], for a response, which is `None` if the object does not exist.
     fn met_answer(&self, key: &str, meta: Option<&ObjectMeta>) -> Result<(), SourceError> {
         let (version, tag) = meta.map_or((ABSENT, None), versions::of_object);
         self.met(key, version, tag)
@@ -333,7 +333,7 @@ impl Store {
         self.fetch_of(client, prefix, key, (range, None)).await
     }
 
-    /// As [`Store::fetch`], of the version with an etag, unless the statement read another one.
+    /// Like [`Store::fetch`], for the version with an etag, unless the statement read another one.
     async fn fetch_of(
         &self,
         client: &Arc<dyn ObjectStore>,

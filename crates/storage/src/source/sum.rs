@@ -12,7 +12,7 @@ const PARTS_MAX: usize = 4096;
 /// left out, its new bytes too; the stretch is then not checked.
 #[derive(Debug)]
 pub(crate) struct Sum {
-    /// The state after what precedes the stretch.
+    /// The state after the bytes before the stretch.
     before: Hasher,
     /// The stretch, as offsets in the file.
     range: Range<u64>,

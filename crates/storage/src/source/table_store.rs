@@ -177,8 +177,9 @@ impl TableStore {
         }
     }
 
-    /// The description of a file with a time that tells its version, too. DataFusion keeps the ends of Parquet files from one
-    /// statement to the next by path, size and time: other versions, and files of other storages, may have the same.
+    /// The description of a file, with a time that also depends on its version and storage. DataFusion caches the ends
+    /// of Parquet files across statements by path, size and time, which other versions, and files of other storages,
+    /// may share.
     fn stamped(&self, meta: &ObjectMeta) -> ObjectMeta {
         let version = match versions::is_told(meta) {
             true => versions::of_object(meta).0,
@@ -434,7 +435,7 @@ mod tests {
     use crate::source::passing;
 
     #[test]
-    fn files_that_may_not_be_read_are_told_from_others() {
+    fn files_without_permission_differ_from_missing_ones() {
         let of = |kind: std::io::ErrorKind| Error::Generic {
             store: "local files",
             source: Box::new(std::io::Error::from(kind)),

@@ -136,7 +136,7 @@ pub(crate) fn spell_out(list: &mut [Value], size: u64) {
             "zlib" => ("numcodecs.zlib", json!({"level": level(1, 0..=9)})),
             "bz2" => ("numcodecs.bz2", json!({"level": level(1, 1..=9)})),
             "shuffle" => {
-                // A shuffle of single bytes is none.
+                // A shuffle of single bytes does nothing.
                 let item = config.get("elementsize").and_then(Value::as_u64).unwrap_or(4).max(1);
                 ("numcodecs.shuffle", json!({"elementsize": item}))
             }

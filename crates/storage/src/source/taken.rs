@@ -20,7 +20,7 @@ pub(crate) struct Taken {
     pub(crate) steps: Option<(Steps, Vec<u8>)>,
     /// The type of texts that are stored as numbers.
     pub(crate) codes: Option<Raw>,
-    /// True if codecs of cells were removed, also those that change nothing when they are undone.
+    /// True if codecs of cells were removed, also codecs that change nothing when they are undone.
     pub(crate) has_filters: bool,
 }
 
@@ -45,7 +45,7 @@ const GROUP_KEYS: [&str; 4] = ["zarr_format", "node_type", "attributes", "consol
 /// Removes extensions that a reader may ignore from the metadata of an array.
 ///
 /// # Errors
-/// The first extension that a reader must understand: every one that is not marked as optional.
+/// The first extension that a reader must understand: any extension that is not marked as optional.
 ///
 /// # Source
 /// Zarr v3.1, "Extension points": an unknown key is an error, unless it is an object with `must_understand` false.
@@ -64,7 +64,7 @@ pub(crate) fn extensions_of_array(
     Ok(())
 }
 
-/// As [`extensions_of_array`], of a group.
+/// Like [`extensions_of_array`], for a group.
 pub(crate) fn extensions_of_group(
     who: Who<'_>,
     doc: &Map<String, Value>,
@@ -127,7 +127,7 @@ pub(crate) fn take_v3(
     Ok(taken)
 }
 
-/// As [`take_v3`], from Zarr v2's metadata of an array of NumPy's type `dtype`.
+/// Like [`take_v3`], from Zarr v2's metadata of an array of NumPy's type `dtype`.
 pub(crate) fn take_v2(
     who: Who<'_>,
     doc: &mut Map<String, Value>,

@@ -136,7 +136,7 @@ pub(crate) fn of_chunk(raw: &Raw, cells: ArrayBytes<'_>) -> Result<Vec<String>, 
     }
 }
 
-/// The texts of numbers: 1 is the first label, and what is none is an empty text.
+/// The texts of numbers: 1 is the first label, and a number without a label is an empty text.
 fn labelled(cells: &[u8], code: DType, labels: &[String]) -> Result<Vec<String>, String> {
     let texts = || {
         scalars(cells, code).map(move |cell| {
@@ -198,7 +198,7 @@ mod tests {
         room.take("a", all - 2).unwrap();
         let why = room.take("b", 3).unwrap_err().to_string();
         assert!(why.contains("`b`") && why.contains("536870912"), "{why}");
-        // What is refused takes nothing.
+        // A refused request takes no room.
         room.take("c", 1).unwrap();
         room.letters("c", &["x".repeat(EACH as usize)]).unwrap();
         let why = room.letters("d", &["y".repeat(EACH as usize)]).unwrap_err();

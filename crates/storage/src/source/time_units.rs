@@ -1,7 +1,7 @@
 //! CF's units of time: `hours since 1900-01-01 00:00:00 +2:00`.
 //!
 //! # Source
-//! CF Conventions 1.11, section 4.4; UDUNITS-2 for the spellings; xarray 2026 for what is accepted.
+//! CF Conventions 1.11, section 4.4; UDUNITS-2 for the spellings; xarray 2026 for the accepted forms.
 
 use tessera_planner::catalog::TimeUnits;
 use tessera_planner::dtype::Calendar;
@@ -32,7 +32,7 @@ pub(crate) fn parse(units: &str, calendar: Option<&str>) -> Result<(TimeUnits, b
     let bad = || format!("`{reference}` is not a date of the calendar `{name}`");
     let is_standard = calendar == Calendar::Standard;
     let (mut date, offset_us) = reference_date(reference, is_standard).ok_or_else(bad)?;
-    // As in cftime: in these calendars the year before 1 is -1, in the others it is 0.
+    // As in cftime: in these calendars the year before 1 is -1, in the others 0.
     if matches!(calendar, Calendar::Julian) || is_mixed {
         match date.year {
             0 => return Err(format!("the calendar `{name}` has no year 0")),
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_says_why() {
+    fn invalid_times_state_a_reason() {
         for (units, calendar, part) in [
             ("fortnights since 2000-01-01", None, "fortnights"),
             ("days since the flood", None, "the flood"),

@@ -113,7 +113,7 @@ impl Bzip2 {
                 return Err(io::Error::other("it does not go on"));
             }
         }
-        // What is left inside comes with the next bytes, unless these were the last ones.
+        // Bytes that are left inside the decoder come with the next input, unless this was the last one.
         while !self.is_between {
             self.unpacked.reserve(ROOM_BYTES);
             let made = self.unpacked.len();
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_packed_comes_back_and_what_is_missing_is_an_error() {
+    async fn packed_bytes_are_unpacked_and_missing_bytes_are_an_error() {
         let text: Vec<u8> =
             (0..300_000u32).flat_map(|i| format!("{},", i * 7).into_bytes()).collect();
         for packing in [Packing::Gzip, Packing::Bzip2, Packing::Zstd] {

@@ -53,7 +53,7 @@ struct Entry {
 /// Arrays that cannot be read, by name.
 type Unsupported = BTreeMap<String, SourceError>;
 
-/// Assembles a dataset of what a reader of metadata found.
+/// Assembles a dataset from the findings of a reader of metadata.
 ///
 /// An array that cannot be read is an error when a query uses it, and so are the labels of its dimension.
 pub(crate) async fn assemble(
@@ -217,7 +217,7 @@ async fn roles(
             let name = &e.variable.name;
             let is_along = e.variable.dims.iter().flatten().any(|dim| dim == name);
             let is_label = !single && (named.contains(&**name) || is_along);
-            // They would hide the positions of the dimension of that name.
+            // A text variable would hide the positions of the dimension with its name.
             let is_other = e.is_text && !is_along && dims.contains(name);
             async move {
                 let role = match is_label || e.is_text {
@@ -553,8 +553,8 @@ async fn coordinate(e: &Entry, room: &texts::Room) -> Result<Option<Coord>, Sour
     Ok(Some(Coord { name: v.name.clone(), dim: dim.clone(), values, attrs: v.attrs.clone() }))
 }
 
-/// The value of the scalar called `dim`, which is an attribute in GRIB; `None` if there is none, or if an array has a
-/// dimension of that name.
+/// The value of the scalar called `dim`, which is an attribute in GRIB; `None` if no such scalar exists, or if an array
+/// has a dimension of that name.
 async fn scalar_label(entries: &[Entry], dim: &str) -> Result<Option<CoordValues>, SourceError> {
     if entries.iter().flat_map(|e| e.variable.dims.iter().flatten()).any(|d| **d == *dim) {
         return Ok(None);
@@ -570,10 +570,10 @@ async fn label_values(e: &Entry) -> Result<CoordValues, SourceError> {
     let (v, reader) = (&e.variable, e.reader.opening());
     let region = Region::whole(&v.source.shape);
     if e.is_text {
-        // By CF a grid mapping is its attributes: what its one letter is says nothing, and is not worth a request.
+        // By CF a grid mapping consists of its attributes: its one letter means nothing, and is not worth a request.
         let is_container = v.dims.is_empty() && v.attrs.contains_key("grid_mapping_name");
         let texts = if is_container { vec![String::new()] } else { reader.texts(&region).await? };
-        // The labels of a dimension are there, whatever they are.
+        // Labels of a dimension are never missing, whatever their text.
         let is_index = v.dims.first().is_some_and(|dim| dim.as_ref() == Some(&v.name));
         let is_missing = |text: &str| !is_index && e.markers.iter().any(|marker| marker == text);
         return Ok(CoordValues::Text(Texts::marked(texts, is_missing)));

@@ -251,8 +251,8 @@ pub(crate) fn of_object(meta: &ObjectMeta) -> (u64, Option<&str>) {
     }
 }
 
-/// True if the etag of a file tells this version of it from all others. Weak etags promise no bytes, and a file that changed
-/// just now may change again with the same time, of which local files and some servers make the etag.
+/// True if the etag of a file identifies this version of it. Weak etags promise no equal bytes. A file that changed
+/// just now may change again at the same time, and local files and some servers derive the etag from the time.
 pub fn is_told(meta: &ObjectMeta) -> bool {
     let is_strong = meta.e_tag.as_deref().is_some_and(|tag| !tag.starts_with("W/"));
     let age = SystemTime::now().duration_since(meta.last_modified.into());
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_before_is_expected() {
+    fn versions_of_an_earlier_run_are_expected() {
         let (first, again) = (Versions::new(true), Versions::new(true));
         assert!(first.met(1, 10, None) && first.met(2, 20, None));
         again.expect(&first.read().unwrap().list());
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_comes_to_the_same_in_any_order() {
+    fn digests_of_reads_do_not_depend_on_their_order() {
         let (up, down, other) = (Versions::new(false), Versions::new(false), Versions::new(false));
         for n in 0..2000 {
             assert!(up.met(n, n + 40, None) && down.met(1999 - n, 2039 - n, None));
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn recorded_versions_are_bounded() {
         let versions = Versions::new(false);
         for object in 0..=OBJECTS_MAX as u64 {
             assert!(versions.is_whole());
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn etags_are_kept_up_to_a_bound() {
+    fn etags_are_stored_up_to_a_bound() {
         let (versions, tag) = (Versions::new(false), "t".repeat(1 << 20));
         for object in 0..20 {
             assert!(versions.met(object, 40, Some(&tag)));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn places_and_keys_are_told_apart() {
+    fn objects_have_distinct_numbers() {
         let all = [(0, "a", "b"), (0, "a/b", "c"), (0, "a", "c"), (1, "a", "b"), (0, "ab", "")];
         let numbers = all.map(|(origin, place, key)| object(origin, place, key));
         let distinct: std::collections::BTreeSet<u64> = numbers.into_iter().collect();

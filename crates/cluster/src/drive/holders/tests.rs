@@ -7,7 +7,7 @@ use proptest::prelude::*;
 const STAGES: usize = 3;
 const AT: &str = "127.0.0.1:1";
 
-/// What a worker would find: for each operand the addresses that have it.
+/// The view as a list: for each operand, the addresses that have its chunk.
 fn found(view: &View) -> Vec<(u32, u64, Vec<String>)> {
     let all = (0..STAGES as u32).flat_map(|s| (0..32).map(move |n| (s, n)));
     let found = all.map(|(s, n)| (s, n, view.holders(StageId(s), n)));
@@ -75,7 +75,7 @@ proptest! {
                 }
                 9 if !late.is_empty() => {
                     let (to, news) = late.swap_remove(number as usize % late.len());
-                    // It may be behind, or know more already.
+                    // The view may lack earlier entries, or know more already.
                     views[to].hear(&news, STAGES, AT).unwrap();
                 }
                 _ => {
@@ -89,7 +89,7 @@ proptest! {
                     let mut there = vec![Bitmap::default(); STAGES];
                     view.add_to(&mut there);
                     prop_assert_eq!(there, holders.all());
-                    // What is known is not sent again.
+                    // Entries that the worker knows are not sent again.
                     prop_assert!(holders.news(worker, false).unwrap().0.entries.is_empty());
                 }
             }

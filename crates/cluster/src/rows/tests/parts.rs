@@ -1,4 +1,4 @@
-//! Tasks that read by parts what workers keep.
+//! Tasks that read by parts the rows that workers keep.
 
 use super::*;
 
@@ -18,7 +18,7 @@ async fn read_part(plan: &Arc<RowsPlan>, number: u32) -> Result<Vec<Bytes>, Rows
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rows_that_a_worker_kept_are_kept_by_others() {
+async fn others_take_over_the_rows_of_a_lost_worker() {
     let stage = Stage::new(|_, task, attempt| match (task, attempt) {
         (0, 1) => What::LacksRows,
         (6, 1) => What::Dies(1),
@@ -30,7 +30,7 @@ async fn rows_that_a_worker_kept_are_kept_by_others() {
     for (number, messages) in (0..).zip(all) {
         assert_eq!(messages.unwrap(), whole(number), "task {number}");
     }
-    // The worker whose rows do not come lives, and keeps no more.
+    // The worker whose rows do not arrive lives, but keeps no more rows.
     assert_eq!((stage.attempts(0), kinds(&bench, "no_rows")), (2, 1));
     let orders = stage.orders.lock().unwrap().clone();
     assert_eq!(ranges(&orders[0].1), [(0, 3), (3, 6), (6, 9), (9, 12)]);
@@ -44,7 +44,7 @@ async fn rows_that_a_worker_kept_are_kept_by_others() {
     let again = stage.orders.lock().unwrap().last().unwrap().1.clone();
     assert_eq!((again.task, again.holders), (6, vec![alone]));
     assert_eq!((plan.totals().lost, kinds(&bench, "poison")), (1, 0));
-    // The others keep what the dead one kept.
+    // The remaining workers keep the rows of the dead one.
     assert_eq!(read_part(&plan, 7).await.unwrap(), whole(7));
     let alive: Vec<String> =
         bench.cluster.registry().alive().into_iter().map(|m| m.hello.address).collect();
@@ -59,7 +59,7 @@ async fn rows_that_a_worker_kept_are_kept_by_others() {
         }
         assert_eq!(next, 12, "{order:?}");
     }
-    // Those that have kept rows forget them, whether or not they ran a task.
+    // All workers that kept rows forget them, even if they ran no task.
     drop(plan);
     let has_forgotten = |fake: &&Arc<Fake>| fake.forgotten.lock().unwrap().contains(&last.query);
     until("the rows are forgotten", || fakes.iter().filter(has_forgotten).count() == 3).await;

@@ -89,7 +89,7 @@ fn cdf_2_has_netcdfs_bytes() {
             ("units", "K".into()),
             ("level", 2.into()),
             ("scale", json!([0.5, 1.0])),
-            // They describe how the source stored its cells.
+            // These attributes describe how the source stored its cells.
             ("scale_factor", 2.into()),
             ("_FillValue", 7.into()),
         ],
@@ -155,7 +155,7 @@ fn datetimes_masks_and_names_are_as_readers_take_them() {
 }
 
 #[test]
-fn what_cannot_be_one_dataset_is_refused() {
+fn results_that_cannot_be_one_dataset_are_refused() {
     let x =
         |n: usize| tensor("a", DType::Int8, vec![dim("x", None)], &[n as u64], vec![0i8; n], None);
     let e = written(&[&x(2), &x(3).renamed("b")]).unwrap_err();

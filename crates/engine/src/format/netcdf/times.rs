@@ -50,7 +50,7 @@ impl Default for Facts {
 }
 
 impl Facts {
-    /// Those of the cells of a tensor. `out` is only flushed: an output that was cancelled fails.
+    /// Collects the facts of all cells of a tensor. `out` is only flushed: flushing fails once the output is cancelled.
     pub(super) fn of(tensor: &dyn Windows, out: &mut dyn Write) -> Result<Self, Error> {
         let mut facts = Facts::default();
         for window in windows(&tensor.head().shape(), WINDOW_CELLS) {
@@ -80,7 +80,7 @@ impl Facts {
     pub(super) fn code(&self, calendar: Calendar) -> Code {
         let at = self.whole.iter().position(|whole| *whole).unwrap_or(UNITS.len() - 1);
         let (unit, us) = UNITS[at];
-        // One number stands for what is missing.
+        // The least number is reserved for missing datetimes.
         let fits = |count: i64| i32::try_from(count).is_ok_and(|n| n > i32::MIN + 1);
         let is_empty = self.least > self.most;
         if at < NARROW_UNITS && (is_empty || fits(self.least / us) && fits(self.most / us)) {
@@ -105,7 +105,7 @@ impl Code {
         cf::time_attrs(self.calendar, self.unit)
     }
 
-    /// The count that stands for what is missing.
+    /// The count that marks missing datetimes.
     pub(super) fn fill(&self) -> Scalar {
         let missing = cf::fill_value(self.stored).filter(|_| self.stored != DType::Int64);
         missing.unwrap_or(Scalar::i64(NAT))
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(code(&[s / 2, s / 64]), ("seconds", DType::Float64));
         assert_eq!(code(&[s / 10]), ("milliseconds", DType::Int64));
         assert_eq!(code(&[i64::MAX]), ("microseconds", DType::Int64));
-        // −2147483647 stands for what is missing.
+        // −2147483647 marks missing datetimes.
         assert_eq!(code(&[-2_147_483_647 * s]), ("seconds", DType::Float64));
         assert_eq!(code(&[-2_147_483_646 * s]), ("seconds", DType::Int32));
         let mut facts = Facts::default();

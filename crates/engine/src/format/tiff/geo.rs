@@ -1,4 +1,4 @@
-//! Where a raster lies: from the labels of its axes, and a coordinate reference system.
+//! The georeference of a raster: from the labels of its axes, and a coordinate reference system.
 
 use super::epsg::is_geographic;
 use super::layout::Entry;

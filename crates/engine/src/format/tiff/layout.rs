@@ -1,4 +1,4 @@
-//! The beginning of a file: what comes before the tiles, and has their places.
+//! The beginning of a file: the bytes before the tiles, which include the places of the tiles.
 //!
 //! ```text
 //!   II 42 │ ghost area │ IFD: entries, next │ values that are longer than an entry │ IFD … │ tiles: size, bytes, last 4
@@ -83,8 +83,8 @@ impl TiffForm {
     }
 }
 
-/// The file up to its first tile. Tiles of the last level follow, then those of the level before, …, each with what is
-/// around it.
+/// The file up to its first tile. Tiles of the last level follow, then those of the level before, …, each with its
+/// framing bytes.
 pub(super) fn encode(raster: &Raster<'_>, levels: &[Level], nodata: Option<Scalar>) -> Vec<u8> {
     let tiles = levels.iter().flat_map(|level| &level.tiles);
     let bytes: u64 = tiles.map(|tile| u64::from(tile.bytes) + AROUND).sum();

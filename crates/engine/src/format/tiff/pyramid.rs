@@ -115,7 +115,7 @@ impl Builder<'_, '_> {
         fill[..self.raster.dtype.size()].repeat((self.tile.0 * self.tile.1) as usize)
     }
 
-    /// Height and width of what a tile shows of its level.
+    /// Height and width of the part of its level that a tile shows.
     fn extent(&self, level: usize, y: u64, x: u64) -> (u64, u64) {
         let of = &self.levels[level];
         let left = |n: u64, at: u64, side: u64| (n - at * side).min(side);

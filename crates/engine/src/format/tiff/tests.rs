@@ -131,7 +131,7 @@ fn a_small_raster_is_one_tile_with_its_place() {
 }
 
 #[test]
-fn overviews_are_means_of_floats_without_what_is_missing() {
+fn overviews_are_means_of_floats_without_missing_cells() {
     let (h, w) = (700u64, 1100u64);
     let cells: Vec<f32> = (0..h * w).map(|i| (i % w) as f32 * 10.0 + (i / w) as f32).collect();
     let mut valid = vec![1u8; cells.len()];
@@ -206,7 +206,7 @@ fn bands_are_items_or_positions() {
 }
 
 #[test]
-fn what_is_no_raster_is_refused() {
+fn results_that_are_no_raster_are_refused() {
     let axes = |names: [&str; 2]| names.map(|n| dim(n, None)).to_vec();
     let t = |d: DType| tensor("t", d, axes(["y", "x"]), &[1, 1], vec![0u64; 1], None);
     let line = tensor("t", DType::Int8, vec![dim("x", None)], &[2], vec![0i8; 2], None);

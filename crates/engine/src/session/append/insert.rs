@@ -22,7 +22,7 @@ use tessera_planner::catalog::{CoordValues, Dataset, DimLabel, TextColumn};
 use tessera_storage::sink::check_labels;
 use tessera_storage::source::{self, Options};
 
-/// What fits a tensor or a store.
+/// The requirement on the result of the query, for messages.
 const FITTING: &str =
     "the result must have the variables of the target, and its labels along all dimensions but one";
 
@@ -75,7 +75,7 @@ impl Session {
             if !may_try || self.is_entry(&entry).await? {
                 return Err(e);
             }
-            // Another process has replaced what was read, and nothing was changed.
+            // Another process has replaced the version that was read, and nothing was changed.
             tracing::info!(id = statement.id(), "inserts again: {e}");
             let old = Some(entry);
             statement.entry().step(|s| {
@@ -85,7 +85,7 @@ impl Session {
         }
     }
 
-    /// Refuses relations outside of the warehouse, which hide those of the same name in it.
+    /// Refuses relations outside of the warehouse that hide relations of the same name in it.
     fn check_stored(&self, name: &str, key: &str, statement: &Handle) -> Result<(), Error> {
         let is_temp = pick(key, self.temps().keys().map(String::as_str)).is_some();
         let is_local = statement.locals().get(key).is_some_and(Local::goes_first);
@@ -113,7 +113,7 @@ impl Session {
         })
     }
 
-    /// True if the entry is that of its name now.
+    /// True if the entry is the current one of its name.
     async fn is_entry(&self, entry: &Entry) -> Result<bool, Error> {
         Ok(self.host.warehouse.entry(&entry.name).await?.as_ref() == Some(entry))
     }
@@ -133,7 +133,7 @@ impl Session {
         if runs.any(|data| now.continues(data)) {
             return Ok(true);
         }
-        // The tensor is the one that the earlier run had read, or another INSERT replaced that one.
+        // The tensor is the version that the earlier run had read, or another INSERT replaced that version.
         match now.data() == Some(before.as_str()) || now.continues(&before) {
             true => Ok(false),
             false => Err(Error::stage(Failure::OutcomeUnknown { what: name.into() })),
@@ -157,7 +157,8 @@ impl Session {
         if self.has_appended(&store, statement).await? {
             return Ok(Answer::Done(String::new()).into());
         }
-        // As it is now, also if the statement ran before: the append goes behind what was appended since.
+        // The current version is read, also if the statement ran before: cells are appended behind those that were
+        // appended since.
         let opened = tokio::select! {
             biased;
             () = statement.cancelled() => return Err(Error::Cancelled),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::OwnedMutexGuard;
 
-/// Statements that append to one target: the one that holds the lock, and those that wait for it.
+/// The lock of one target: one statement holds it while it appends, the others wait.
 type Queue = tokio::sync::Mutex<()>;
 
 /// The queues of statements that append, by target.

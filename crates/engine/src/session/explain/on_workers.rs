@@ -1,4 +1,4 @@
-//! What workers did for the rows of a statement, as EXPLAIN ANALYZE shows it.
+//! The work of workers for the rows of a statement, as EXPLAIN ANALYZE shows it.
 //!
 //! ```text
 //! measured: 24 of 24 tasks of rows ran on workers, 0 on the server; 0 workers lost

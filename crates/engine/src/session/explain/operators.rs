@@ -1,4 +1,4 @@
-//! The operators of rows, and what each of them did.
+//! The operators of rows, and their measurements.
 //!
 //! ```text
 //! rows in splits, on all threads:
@@ -14,9 +14,9 @@ use std::fmt::Write as _;
 use tessera_cells::rows::{LeftOut, Operator, OperatorRan, RowsMeasured};
 use tessera_planner::explain;
 
-/// What the operators of rows did.
+/// Measurements of the operators of rows.
 pub(in crate::session) struct OperatorsRan {
-    /// Those of all plans; the last one is that of the answer.
+    /// The operators of all plans; the last one is the root of the plan of the answer.
     operators: Vec<Operator>,
     /// From the start of the rows to their end.
     seconds: f64,
@@ -79,7 +79,7 @@ impl OperatorsRan {
     }
 }
 
-/// The operators as JSON, each with what it did, if that was measured.
+/// The operators as JSON, each with its measurements if it was measured.
 pub(in crate::session) fn operators_json(operators: &[Operator]) -> Value {
     operators.iter().map(operator_json).collect()
 }
@@ -112,7 +112,7 @@ fn ran_json(ran: &OperatorRan) -> Value {
     json
 }
 
-/// The operators as text, each below the one that reads it; nothing if there are none.
+/// The operators as text, each below its reader; empty if the plan has no operator.
 pub(in crate::session) fn operators_text(operators: &[Operator]) -> String {
     if operators.is_empty() {
         return String::new();
@@ -144,7 +144,7 @@ struct Line {
     /// Empty if the operator is not measured.
     rows: String,
     seconds: String,
-    /// What else is known, each behind a comma.
+    /// Other measurements, each behind a comma.
     more: String,
 }
 

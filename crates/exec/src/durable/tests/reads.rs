@@ -11,7 +11,7 @@ use tessera_storage::source::{Versions, open_for};
 const ARRAY: &str = r#"{"zarr_format":3,"node_type":"array","shape":[4096],"data_type":"float64","chunk_grid":{"name":"regular","configuration":{"chunk_shape":[512]}},"chunk_key_encoding":{"name":"default"},"fill_value":0,"codecs":[{"name":"bytes","configuration":{"endian":"little"}}]}"#;
 
 #[test]
-fn what_was_read_is_there_in_the_next_run_or_told_to_be_damaged() {
+fn the_next_run_finds_recorded_reads_or_reports_damage() {
     let directory = tempfile::tempdir().unwrap();
     let io = io();
     for folder in folders(directory.path()) {
@@ -68,7 +68,7 @@ fn write(array: &Path, number: u64, value: f64, second: u64) {
 }
 
 #[test]
-fn chunks_that_are_used_again_go_only_with_what_they_rest_on() {
+fn stored_chunks_are_valid_only_with_the_versions_that_they_read() {
     let directory = tempfile::tempdir().unwrap();
     let array = directory.path().join("a.zarr");
     fs::create_dir_all(array.join("c")).unwrap();

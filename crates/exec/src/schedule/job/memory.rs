@@ -58,7 +58,7 @@ impl Job {
         true
     }
 
-    /// Evicts the chunk that has been idle longest; false if there is none.
+    /// Evicts the chunk that has been idle longest; false if no chunk is idle.
     pub(crate) fn evict(&mut self, trash: &mut Trash) -> bool {
         while let Some((slot, since)) = self.idle.pop_front() {
             if self.table.get(slot).is_some_and(|o| o.idle_since == since) {

@@ -181,7 +181,7 @@ fn a_new_statement_does_not_look_for_chunks() {
 }
 
 #[test]
-fn what_only_loaded_operands_read_is_not_held() {
+fn inputs_of_loaded_operands_alone_are_not_held() {
     // Two maps over the same loads, which are expensive: one map is stored, so each load has a single reader left.
     let mut toy = Toy::default();
     let load = toy.load(400, 1000);
@@ -204,7 +204,7 @@ fn what_only_loaded_operands_read_is_not_held() {
 }
 
 #[test]
-fn a_chunk_that_is_not_what_was_written_is_computed_again() {
+fn a_corrupt_chunk_is_recomputed() {
     let plan = tree(6, 100);
     let (kept, b) = (kept(1 << 30), bench(2, 1 << 22));
     b.run_kept(&kept.statement(false), &plan, &Arc::default(), u64::MAX).outcome.result.unwrap();
@@ -343,7 +343,7 @@ fn runs_of_a_statement_at_the_same_time_do_not_disturb_each_other() {
         assert_eq!((durable.did().corrupt, durable.did().failed), (0, 0));
     }
     b.is_empty();
-    // Every name is that of a whole object.
+    // Every name belongs to a whole object.
     assert!(kept.files().contains_key(&(8, 0)));
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_barely_fits_finishes_on_any_number_of_threads() {
+fn plans_that_barely_fit_finish_on_any_number_of_threads() {
     // Depth-first order of a binary tree of 2^8 leaves of 800 bytes holds a chunk for each of 7 levels, and two leaves
     // and the chunk made of them. One byte less is too little.
     let plan = tree(8, 100);
@@ -102,7 +102,7 @@ fn a_shared_load_is_dropped_and_read_again() {
 }
 
 #[test]
-fn a_receiver_that_collects_fails_at_once_and_one_that_drains_is_waited_for() {
+fn a_collecting_receiver_fails_at_once_and_a_draining_one_is_awaited() {
     let mut toy = Toy::default();
     let load = toy.load(32, 100);
     let map = toy.stage(32, 100, Box::new(move |n| vec![(load, n)]));

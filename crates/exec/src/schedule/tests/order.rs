@@ -24,7 +24,7 @@ use tessera_planner::reduce::ReduceKind;
 use tessera_storage::source::{Options, Stores, open};
 
 const CHUNKS: u64 = 10_000;
-/// Operands up to 256 KiB are handed out several at a time; with so much scratch they are not.
+/// Operands of up to 256 KiB are handed out several at a time. This much scratch makes them larger.
 const NOT_SMALL: u64 = 512 << 10;
 /// Upper bound on the small operands that a thread takes at a time.
 const BATCH: u64 = 32;

@@ -46,7 +46,7 @@ pub(super) fn plan(shape: &[(u64, u32, bool, u64)], results: u64) -> Arc<Toy> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
     #[test]
-    fn any_plan_gives_what_direct_evaluation_gives(
+    fn any_plan_returns_the_values_of_direct_evaluation(
         shape in prop::collection::vec((1u64..12, 1u32..3, any::<bool>(), any::<u64>()), 1..7),
         results in any::<u64>(),
         threads in 1usize..4,
@@ -80,7 +80,7 @@ proptest! {
 
     /// A plan that one thread can run, several can, with the same values.
     #[test]
-    fn threads_do_not_decide_what_fits(
+    fn the_number_of_threads_does_not_decide_if_a_plan_fits(
         shape in prop::collection::vec((1u64..8, 1u32..3, any::<bool>(), any::<u64>()), 2..6),
         room in 0u64..30,
     ) {

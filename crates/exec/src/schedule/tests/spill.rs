@@ -135,7 +135,7 @@ fn a_statement_keeps_to_its_own_budget_while_others_run() {
         }
         let least = narrowest(&wide);
         run(&wide, least).result.unwrap();
-        // It fails although others run that will not end, and reports the limit of its budget.
+        // The plan fails although other plans run endlessly. Its error reports the limit of its budget.
         let error = run(&wide, least - 1).result.unwrap_err();
         let Error::MemoryExceeded { limit_bytes, .. } = &error else { panic!("{error}") };
         assert_eq!(*limit_bytes, least - 1);
@@ -218,7 +218,7 @@ fn small_statements_do_not_starve_a_large_one() {
 }
 
 #[test]
-fn a_full_disk_is_told_with_its_numbers_and_nothing_is_left() {
+fn a_full_disk_is_reported_with_its_numbers_and_no_file_is_left() {
     let plan = rechunk(80, 20, 8 << 10, true);
     let b = spilling(2, 512 << 10, 1 << 20);
     let outcome = b.run(&plan, Arc::new(ToyRunner::new(&plan)), &Arc::default());
@@ -237,7 +237,7 @@ fn a_full_disk_is_told_with_its_numbers_and_nothing_is_left() {
 }
 
 #[test]
-fn a_directory_that_is_gone_is_told() {
+fn a_missing_directory_is_reported() {
     let plan = rechunk(80, 20, 8 << 10, true);
     let mut b = spilling(2, 512 << 10, 1 << 30);
     b.scratch = None;
@@ -264,7 +264,7 @@ fn spoil(scratch: &std::path::Path, loss: Loss, most: usize) {
     };
     let files = below(scratch).into_iter().flat_map(|directory| below(&directory));
     for file in files.filter(|f| f.extension().is_some_and(|e| e == "chunk")).take(most) {
-        // A file removed at the same moment has no readers, and must not come back: nobody would remove it again.
+        // A file that is removed at the same moment has no readers. Writing would bring it back for good.
         let Ok(mut bytes) = std::fs::read(&file) else { continue };
         let again = |bytes: &[u8]| {
             let opened = std::fs::OpenOptions::new().write(true).truncate(true).open(&file);
@@ -326,7 +326,7 @@ fn a_spilled_chunk_that_is_lost_is_made_again() {
 }
 
 #[test]
-fn a_disk_that_keeps_nothing_is_told() {
+fn a_disk_that_stores_nothing_is_reported() {
     let plan = computed(true);
     let b = spilling(2, 768 << 10, 1 << 30);
     let scratch = b.scratch.as_ref().unwrap().path().to_owned();
@@ -342,7 +342,7 @@ fn a_disk_that_keeps_nothing_is_told() {
 }
 
 #[test]
-fn one_of_two_gives_way_if_the_disk_holds_only_one() {
+fn one_of_two_plans_gives_way_if_the_disk_holds_only_one() {
     let plan = rechunk(60, 10, 8 << 10, true);
     // Spilled, one of them takes 52 files and more.
     let b = spilling(2, 512 << 10, 70 * (66 << 10));
@@ -415,7 +415,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     /// With scratch space, every plan runs in the memory that its widest operand needs, also several concurrently.
     #[test]
-    fn what_barely_fits_one_operand_runs(
+    fn memory_that_barely_fits_one_operand_is_enough(
         shapes in prop::collection::vec(
             prop::collection::vec((1u64..12, 1u32..3, any::<bool>(), any::<u64>()), 1..7), 1..4),
         results in any::<u64>(),

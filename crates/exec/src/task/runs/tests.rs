@@ -24,7 +24,7 @@ use tessera_planner::scalar::Scalar;
 use tessera_planner::sort::{QuantileMethod, Quantiles, SortOrder, SortWhat};
 use tessera_planner::tile::Tiling;
 
-/// A runtime with so much memory, and its resources.
+/// A runtime with this memory, and its resources.
 struct Bench {
     runtime: Runtime,
     _io: tokio::runtime::Runtime,

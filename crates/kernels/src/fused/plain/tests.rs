@@ -86,7 +86,7 @@ fn constants_beside_cells_are_counted_too() {
 }
 
 #[test]
-fn cells_where_they_lie_give_the_bits_of_tiles() {
+fn cells_in_place_give_the_bits_of_tiles() {
     // Lanes of sums are carried over in those of 2100 cells and more, wherever in a tile a run begins.
     let shapes: [&[u64]; 8] = [
         &[9000],

@@ -36,7 +36,7 @@ pub(super) struct Detach {
 pub(super) enum Ended<T> {
     /// By itself, or in a panic.
     Itself(Result<T, JoinError>),
-    /// It was cancelled, and dropped or left behind.
+    /// The statement was cancelled, and dropped or left behind.
     Cancelled,
     /// The time limit passed, and it was dropped or left behind.
     TooLong,
@@ -172,7 +172,7 @@ mod tests {
         let late = apart.run(never(), &handle, sleep(Duration::from_millis(10))).await;
         assert!(matches!(late, Ended::TooLong));
 
-        // It reports its own end, although that takes a while.
+        // The statement reports its own end, although this takes a while.
         let own = handle.clone();
         let cleans_up = async move {
             own.cancelled().await;

@@ -18,7 +18,7 @@ pub(in crate::routes) enum Outcome {
     /// The answers of its script.
     Finished(Vec<Reply>),
     Failed(Error),
-    /// It had answers, which were dropped.
+    /// The statement had answers, which were dropped.
     Gone,
 }
 

@@ -25,7 +25,7 @@ use tokio::sync::{Mutex, watch};
 /// Servers that began a statement and were killed before its end: after this many the statement is taken for the cause.
 const STARTS_MAX: u32 = 4;
 
-/// What happens to a recovered statement.
+/// The next step for a recovered statement.
 enum Fate {
     Runs,
     /// Its answers may be requested.

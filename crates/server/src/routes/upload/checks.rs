@@ -168,7 +168,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn names_of_dimensions_are_there_and_differ() {
+    fn names_of_dimensions_exist_and_differ() {
         assert_eq!(names("time,lat").unwrap(), ["time", "lat"]);
         for (text, reason) in [
             ("", "name the columns that are dimensions"),

@@ -18,7 +18,7 @@ const NUMBERS_MAX: u64 = 2 << 20;
 
 pub(super) type Arrays = BTreeMap<String, Result<FileArray, Unreadable>>;
 
-/// What may still be computed for coordinates when a file is opened.
+/// Upper bound on the coordinates that may still be computed when a file is opened.
 pub(super) struct Budget(u64);
 
 impl Budget {
@@ -80,7 +80,7 @@ pub(super) fn time(dims: &[(&str, u64)], seconds: &[f64], is_valid: bool) -> Fil
     inline(dims, Raw::Plain(DType::Int64), cells, attrs)
 }
 
-/// Steps of so many seconds, in hours if all are whole ones.
+/// Steps of these seconds, in hours if all are whole ones.
 pub(super) fn step(seconds: &[f64]) -> FileArray {
     let unit = span(seconds);
     let each = unit.1;

@@ -32,7 +32,7 @@ const GRIDS_MAX: usize = 32;
 /// Fields of one array with the same coordinates that become arrays of their own.
 const COPIES_MAX: usize = 8;
 
-/// What makes fields one array.
+/// Fields with the same key form one array.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     variable: String,

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 /// A cell as it is stored in memory.
 pub(super) type Cell = [u8; 4];
 
-/// The codec of a field: `float32` cells of what [`super::fields::Field`] says is read of the file.
+/// The codec of a field: `float32` cells, from the bytes of the file that [`super::fields::Field`] names.
 #[derive(Debug)]
 pub(super) struct Decoder {
     pub(super) edition: u8,
@@ -83,7 +83,7 @@ impl Packed<'_> {
         }
         let first = cells.len() - ones;
         unpack::values(self, &mut cells[first..])?;
-        // No value moves towards the end: those that follow are not written over.
+        // Values only move towards the start, so values that follow are not overwritten.
         let mut next = first;
         for i in 0..cells.len() {
             cells[i] = match bitmap[i / 8] >> (7 - i % 8) & 1 {

@@ -11,7 +11,7 @@ use super::octets::Octets;
 use super::walk::{Blocks, Message};
 use crate::formats::view::Fault;
 
-/// Octets of section 1 that are read: what follows is local.
+/// Octets of section 1 that are read: the octets behind them are local.
 const PRODUCT: u64 = 128;
 
 const ECMWF: u16 = 98;

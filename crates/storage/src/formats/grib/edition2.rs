@@ -10,10 +10,10 @@ use super::octets::{Octets, power};
 use super::walk::{Blocks, Message};
 use crate::formats::view::Fault;
 
-/// Octets of a product definition that are read: what follows are vertical coordinates.
+/// Octets of a product definition that are read: vertical coordinates follow.
 const PRODUCT: u64 = 512;
 
-/// What the message says of all of its fields.
+/// The properties that all fields of a message share.
 struct Source {
     centre: u16,
     sub_centre: u16,
@@ -138,7 +138,7 @@ struct Layout {
 enum Tail {
     None,
     Ensemble,
-    /// With so many octets after the derivation.
+    /// With this number of octets after the derivation.
     Derived(usize),
     Probability,
     Percentile,
@@ -244,7 +244,7 @@ fn level(section: Octets<'_>, at: usize, centre: u16) -> Result<Level, String> {
     Ok(Level::two(types, [value(at + 1)?, value(at + 7)?], centre))
 }
 
-/// Reads what follows the surfaces; returns the octet after it.
+/// Reads the octets behind the surfaces; returns the octet after them.
 fn read_tail(
     section: Octets<'_>,
     at: usize,
@@ -309,7 +309,7 @@ fn statistic(
     };
     if ranges == 1 {
         let (increment, length) = length(0)?;
-        // There the length is not of the steps: fields of one step and several reference times.
+        // In these messages the length is not a length of steps: fields have one step and several reference times.
         let is_of_times = increment == 1 && source.centre == 98 && source.tables <= 33;
         return Ok(if is_of_times { Ok(start) } else { length.map(|n| start.saturating_add(n)) });
     }

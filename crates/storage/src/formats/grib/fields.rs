@@ -1,4 +1,4 @@
-//! Headers of fields: what a field is, when it holds, on which grid it lies, and where its data are.
+//! Headers of fields: the quantity, the time for which it holds, the grid, and the place of the data.
 
 use super::edition1;
 use super::edition2;
@@ -13,8 +13,8 @@ use tessera_planner::time::{DateTime, join};
 /// A field, which becomes a chunk.
 #[derive(Debug)]
 pub(super) struct Field {
-    /// What its decoder needs of the file: of edition 1 the message without its first and last section; of edition 2
-    /// sections 5 to 7, or more if a section before them has its bitmap.
+    /// The part of the file that its decoder needs. In edition 1, the message without its first and last section; in
+    /// edition 2, sections 5 to 7, or more if a section before them has its bitmap.
     pub(super) offset: u64,
     pub(super) bytes: u64,
     /// Index in [`Fields::grids`].
@@ -24,7 +24,7 @@ pub(super) struct Field {
     pub(super) refused: Option<String>,
 }
 
-/// What a field is, and when it holds.
+/// The quantity of a field, and the time for which it holds.
 #[derive(Debug, Clone)]
 pub(super) struct Product {
     pub(super) parameter: Parameter,
@@ -58,7 +58,7 @@ pub(super) struct Parameter {
     pub(super) constituent: Option<u16>,
 }
 
-/// What a field is beside its parameter.
+/// The kind of a field, besides its parameter.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Plain,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 pub(super) struct Grid {
     /// Its type, as the reference implementation names it.
     pub(super) name: &'static str,
-    /// Points along a row, and rows; `None` if rows differ in length or there are none.
+    /// Points along a row, and rows; `None` if rows differ in length or the grid has no rows.
     pub(super) shape: Option<[u64; 2]>,
     /// Points.
     pub(super) count: u64,
@@ -27,19 +27,19 @@ pub(super) struct Order {
     pub(super) is_alternating: bool,
 }
 
-/// Where the points are.
+/// The places of the points.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Kind {
     /// Equal steps of latitude and longitude.
     LatLon(Corners),
-    /// Gaussian latitudes, with so many between a pole and the equator; longitudes with equal steps.
+    /// Gaussian latitudes, with this number between a pole and the equator; longitudes with equal steps.
     Gaussian(u32, Corners),
     /// The same, with a number of points for each row.
     Reduced(u32, Corners, Vec<u32>),
     /// Latitudes and longitudes of a rotated sphere; the Gaussian number is 0 for equal steps of latitude.
     Rotated(u32, Corners, Pole),
     Plane(Plane),
-    /// None that is known here.
+    /// An unknown kind.
     Other,
 }
 

@@ -70,7 +70,7 @@ impl Level {
         }
     }
 
-    /// What makes two levels of one type.
+    /// The type of a level: levels of one type form an axis.
     pub(super) fn kind(&self) -> (&'static str, [u8; 2]) {
         (self.name, if self.name.is_empty() { self.types } else { [0; 2] })
     }

@@ -1,7 +1,7 @@
 //! Names of parameters.
 //!
 //! # Source
-//! `parameters.txt`, whose first lines say what it has and how it is made.
+//! `parameters.txt`; its first lines describe its columns and how it was made.
 
 use super::fields::{Parameter, Product};
 use super::levels::Level;
@@ -26,7 +26,7 @@ pub(super) struct Name {
     pub(super) short: String,
     pub(super) long: String,
     pub(super) units: &'static str,
-    /// Of CF; empty if there is none.
+    /// The name in CF; empty if CF has no name.
     pub(super) standard: &'static str,
     /// In the parameter database of ECMWF.
     pub(super) id: Option<u32>,

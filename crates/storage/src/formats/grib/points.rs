@@ -127,7 +127,7 @@ fn columns(c: &Corners, n: u64) -> Vec<f64> {
     if !c.is_westward && first + (n as f64 - 1.0) * step > 360.0 + 1e-9 {
         first -= 360.0;
     }
-    // As far from the first as the steps go, on this side of the sphere or one turn further.
+    // The last label is taken where the steps end, on this side of the sphere or one turn further.
     let end = first + step * (n as f64 - 1.0);
     last = [last, last - 360.0, last + 360.0]
         .into_iter()

@@ -94,7 +94,7 @@ impl Packed {
     }
 }
 
-/// Adds differences of an order, of which the first numbers are none.
+/// Adds differences of an order. The first numbers are values, not differences.
 fn sum_up(numbers: &mut [i64], order: usize, bias: i64) {
     if order == 0 {
         return;

@@ -1,4 +1,4 @@
-//! Files beside a GRIB file that say where its messages begin: only a hint of what to fetch together.
+//! Files beside a GRIB file that list where its messages begin. They are only hints which bytes to fetch together.
 //!
 //! ```text
 //!   NCEP   1:0:d=2024010100:TMP:2 m above ground:anl:          number, offset, …; fields of one message: 1.1, 1.2

@@ -1,4 +1,4 @@
-//! Who made a file.
+//! The centre that made a file.
 //!
 //! # Source
 //! WMO Manual on Codes, volume I.2, common code table C-11.

@@ -1,4 +1,4 @@
-//! Files of `tests/data/formats/grib` against what eccodes reads in them, and damaged ones.
+//! Files of `tests/data/formats/grib` against the cells that eccodes reads, and damaged ones.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod damage;
@@ -84,7 +84,7 @@ fn files_of_one_time_each_are_joined_along_it() {
         rest = after;
     }
     let dir = tempfile::tempdir().unwrap();
-    // They differ in their time alone: 2024-01-01, 12:00 and 00:00.
+    // The fields differ only in their time: 2024-01-01, 12:00 and 00:00.
     let files = [6, 0].map(|i| {
         let file = dir.path().join(format!("{i}.grib"));
         std::fs::write(&file, messages[i]).unwrap();

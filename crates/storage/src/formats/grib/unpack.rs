@@ -26,14 +26,14 @@ pub(super) struct Scale {
 
 /// How numbers are packed.
 pub(super) enum Form<'a> {
-    /// Unsigned numbers of so many bits.
+    /// Unsigned numbers of this many bits.
     Simple(u8),
     /// The same, and the values are `exp(value) - shift`.
     Logarithm {
         bits: u8,
         shift: f64,
     },
-    /// IEEE floats of so many bytes.
+    /// IEEE floats of this many bytes.
     Floats(usize),
     Complex(Complex),
     Second(second_order::Packed),

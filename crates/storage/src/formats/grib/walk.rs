@@ -278,7 +278,7 @@ fn large(file: &View<'_>, start: u64, n: u64) -> Result<u64, Fault> {
     })
 }
 
-/// Where the next message may begin after `at`; `None` if there is none in [`BETWEEN_MAX`] bytes.
+/// Offset at which the next message may begin after `at`; `None` if none begins within [`BETWEEN_MAX`] bytes.
 fn find(file: &View<'_>, at: u64, is_alone: bool) -> Result<Option<u64>, Fault> {
     let end = file.len().min(at.saturating_add(BETWEEN_MAX));
     let mut from = at + 1;

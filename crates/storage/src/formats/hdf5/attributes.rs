@@ -72,7 +72,7 @@ pub(super) fn read(file: &File<'_>, header: &Header) -> Result<Vec<Attribute>, F
     Ok(out)
 }
 
-/// What attributes say, as it is reported: values by name, and the names of those that are `float32`.
+/// Attributes as they are reported: values by name, and the names of the attributes that are `float32`.
 pub(super) fn report(file: &File<'_>, all: &[Attribute]) -> Result<(Attrs, Vec<String>), Fault> {
     let (mut attrs, mut narrow) = <(Attrs, Vec<String>)>::default();
     let shown = all.iter().filter(|a| !HIDDEN.contains(&a.name.as_str()));

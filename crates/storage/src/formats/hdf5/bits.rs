@@ -181,7 +181,7 @@ impl Filter for ScaleOffset {
         let mut stream = Stream { bytes: stream, at: 0 };
         let mut out = Vec::with_capacity(len);
         if bits == 8 * self.size {
-            // As they were in the memory of the writer.
+            // The numbers have their full width, as in the memory of the writer.
             for v in stream.bytes[..len].chunks_exact(self.size) {
                 let v = v.iter().rev().fold(0u64, |v, b| v << 8 | u64::from(*b));
                 put(&mut out, v, self.size, self.is_big);

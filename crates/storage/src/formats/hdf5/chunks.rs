@@ -77,7 +77,7 @@ impl ChunkIndex for Chunks {
     fn find(&self, view: &View<'_>, units: &[Dims]) -> Result<Vec<Option<Place>>, Fault> {
         let Some(address) = self.address else { return Ok(vec![None; units.len()]) };
         let file = File::new(view, self.sizes);
-        // The array may be longer than what is stored of it.
+        // The array may be longer than its stored part.
         let mut order: Vec<usize> = (0..units.len()).filter(|i| self.has(&units[*i])).collect();
         order.sort_by(|a, b| units[*a].cmp(&units[*b]));
         let sorted: Vec<&Dims> = order.iter().map(|i| &units[*i]).collect();

@@ -53,7 +53,7 @@ pub(super) enum Class {
     Other(String),
 }
 
-/// What is after a text that is shorter than its type.
+/// The bytes behind a text that is shorter than its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pad {
     /// Zero, and then anything.
@@ -127,7 +127,7 @@ impl Type {
     pub(super) fn cells(&self) -> Result<(Raw, bool), String> {
         use DType::*;
         let raw = match &self.class {
-            // Those of fewer bits are widened as they are read.
+            // Integers of fewer bits than their bytes have are widened as they are read.
             Class::Integer { signed, big, .. } if self.bits_of_integer().is_some() => {
                 let dtype = match (self.size, signed) {
                     (1, true) => Int8,

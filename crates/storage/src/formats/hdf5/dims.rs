@@ -33,18 +33,18 @@ pub(super) struct Scales<'a, 'f> {
     /// Names of the objects of the group, by address.
     here: BTreeMap<u64, &'a str>,
     objects: &'a [(String, Object)],
-    /// Names by the numbers that netCDF gives to dimensions.
+    /// Names of dimensions by the numbers that netCDF assigns to them.
     numbers: OnceCell<BTreeMap<i128, String>>,
 }
 
 /// How an array takes part in dimensions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Part {
-    /// It is along dimensions.
+    /// The array lies along dimensions.
     Along,
-    /// It is a dimension, with its labels.
+    /// The array is a dimension, with its labels.
     Labels,
-    /// It is only a dimension.
+    /// The array only declares a dimension.
     Bare,
 }
 
@@ -152,7 +152,8 @@ impl<'a, 'f> Scales<'a, 'f> {
         Ok(growing.filter_map(|((name, len), _)| Some((name?, len))).collect())
     }
 
-    /// The name of the scale at an address: that of its link in the group or in one above it, or what it says.
+    /// The name of the scale at an address: of its link in the group or in a group above, or the name that its
+    /// attribute states.
     fn name_of(&self, address: u64) -> Result<Option<String>, Fault> {
         if let Some(name) = self.here.get(&address) {
             return Ok(Some((*name).into()));

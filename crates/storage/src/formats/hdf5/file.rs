@@ -72,7 +72,7 @@ pub(super) struct File<'f> {
     pub(super) extension: Option<u64>,
 }
 
-/// What a superblock says.
+/// The contents of a superblock.
 pub(super) struct Superblock {
     pub(super) sizes: Sizes,
     /// Address of the header of the root group.
@@ -162,7 +162,7 @@ impl<'f> File<'f> {
         Ok(r)
     }
 
-    /// As [`File::block`], of a block that ends with a checksum.
+    /// Like [`File::block`], for a block that ends with a checksum.
     pub(super) fn checked(
         &self,
         address: u64,
@@ -276,7 +276,7 @@ fn is_lenient() -> bool {
     LENIENT.get()
 }
 
-/// Runs `f` with any checksum being right, so that tests reach what is behind them.
+/// Runs `f` with all checksums accepted, so that tests reach the code behind them.
 #[cfg(test)]
 pub(super) fn lenient(f: impl FnOnce()) {
     LENIENT.set(true);

@@ -37,7 +37,7 @@ pub(super) enum Link {
     Other(u8),
 }
 
-/// What a path leads to.
+/// The object that a path leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
     Object(u64),
@@ -93,7 +93,7 @@ pub(super) fn follow(file: &File<'_>, root: u64, from: u64, path: &str) -> Resul
     follow_within(file, root, from, path, HOPS_MAX)
 }
 
-/// What a link of the group at `from` leads to.
+/// The object that a link of the group at `from` leads to.
 pub(super) fn target(file: &File<'_>, root: u64, from: u64, link: &Link) -> Result<Target, Fault> {
     target_within(file, root, from, link, HOPS_MAX)
 }

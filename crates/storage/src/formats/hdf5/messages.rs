@@ -85,7 +85,7 @@ pub(super) fn fill(r: &mut Reader<'_>, is_old: bool) -> Result<Option<Vec<u8>>, 
     }
 }
 
-/// Where the cells of a dataset are.
+/// The place of the cells of a dataset.
 #[derive(Debug)]
 pub(super) enum Layout {
     /// In the message.

@@ -1,4 +1,4 @@
-//! Simple compressions. They decode the bytes of a segment and ignore what follows: writers may pad the last strip.
+//! Simple compressions. They decode the bytes of a segment and ignore trailing bytes: writers may pad the last strip.
 
 use crate::source::{inflate, unpack};
 use flate2::{Decompress, FlushDecompress, Status};

@@ -1,7 +1,7 @@
-//! Where an image lies on the Earth: its affine transform, its coordinate reference system, the labels of its axes.
+//! The georeference of an image: its affine transform, its coordinate reference system, the labels of its axes.
 //!
 //! # Source
-//! OGC GeoTIFF 1.1 (19-008r4). Where it leaves room, the rules and the order of operations are those of GDAL (the
+//! OGC GeoTIFF 1.1 (19-008r4). Where GeoTIFF leaves room, the rules and the order of operations are those of GDAL (the
 //! transform) and rioxarray (the labels), so that labels are equal to the last bit.
 
 use super::ifd::Ifd;
@@ -169,9 +169,9 @@ impl GeoKeys {
         (!["", "unknown", "unnamed"].contains(&text)).then_some(text)
     }
 
-    /// The code of the EPSG registry, or the name that the file gives.
+    /// The code of the EPSG registry, or the name in the file.
     fn crs(&self) -> Option<String> {
-        // Other codes are private or stand for "user-defined".
+        // Other codes are private or mean "user-defined".
         let code = |key| self.number(key).filter(|n| (1024..=32766).contains(n));
         let is_projected = self.number(key::MODEL) == Some(1);
         let horizontal =

@@ -164,7 +164,7 @@ impl Ifd<'_> {
         }
     }
 
-    /// As [`Ifd::uints`], for floats.
+    /// Like [`Ifd::uints`], for floats.
     pub(super) fn floats(&self, file: &View<'_>, tag: u16, max: u64) -> Result<Vec<f64>, Fault> {
         let Some(values) = self.get(tag)? else { return Ok(Vec::new()) };
         let bits = values.uints(file, 0, values.count.min(max))?;
@@ -215,7 +215,7 @@ impl Values {
         bytes_of(self.kind).unwrap_or(1)
     }
 
-    /// The first number; 0 if there is none.
+    /// The first number; 0 if the list is empty.
     pub(super) fn first(self, file: &View<'_>) -> Result<u64, Fault> {
         Ok(self.uints(file, 0, self.count.min(1))?.first().copied().unwrap_or(0))
     }

@@ -1,4 +1,4 @@
-//! Where the segments of an image are: of the lists of offsets and lengths, only the parts that are needed are read.
+//! The places of the segments of an image. Only the needed parts of the lists of offsets and lengths are read.
 
 use super::ifd::{Part, Values};
 use super::image::{Image, Layout};

@@ -79,7 +79,7 @@ struct Component {
     h: usize,
     v: usize,
     quant: usize,
-    /// Samples of the image, without those that fill blocks.
+    /// Samples of the image, without the samples that fill blocks.
     width: usize,
     height: usize,
     /// Samples with those; `stride` of a row.
@@ -214,7 +214,7 @@ impl Decoder {
                 before: 0,
             });
         }
-        // A scan of one component has its blocks alone, without those that fill an MCU.
+        // A scan of one component has only the component's own blocks, without those that fill an MCU.
         let (across, down) = match &parts[..] {
             [] => return Err("jpeg: a scan of no components".into()),
             [one] => {

@@ -1,6 +1,6 @@
 //! LZW as TIFF writes it: codes of 9 to 12 bits, the highest first.
 //!
-//! A code stands for bytes that were written before, so a table of their places is enough.
+//! A code refers to bytes that were written before, so a table of their places is enough.
 //!
 //! ```text
 //!   out:  t o b e o r n o t t o b …      code 258 = the bytes of the code before and the one after them
@@ -8,7 +8,7 @@
 //! ```
 //!
 //! # Source
-//! TIFF revision 6.0, section 13. Its old form, with the lowest bit first, is that of libtiff's `LZWDecodeCompat`.
+//! TIFF revision 6.0, section 13. The old form, with the lowest bit first, follows libtiff's `LZWDecodeCompat`.
 
 const CLEAR: usize = 256;
 const END: usize = 257;
@@ -43,7 +43,7 @@ pub(super) fn decode(bytes: &[u8], out: &mut [u8]) -> Result<(), String> {
         } else {
             let (start, len) = (table[code].0 as usize, table[code].1 as usize);
             let len = len.min(out.len() - done);
-            // The last byte of the newest code is the first one that this writes.
+            // The newest code ends with the first byte that this iteration writes, so its bytes may overlap the output.
             match start + len <= done {
                 true => out.copy_within(start..start + len, done),
                 false => (0..len).for_each(|i| out[done + i] = out[start + i]),

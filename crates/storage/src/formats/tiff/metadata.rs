@@ -37,7 +37,7 @@ const RESERVED: [&str; 13] = [
     UNNAMED_KEY,
 ];
 
-/// Descriptive tags and the names that GDAL gives them.
+/// Descriptive tags and their names in GDAL.
 const TEXTS: [(u16, &str); 7] = [
     (tags::DOCUMENT_NAME, "TIFFTAG_DOCUMENTNAME"),
     (tags::DESCRIPTION, "TIFFTAG_IMAGEDESCRIPTION"),
@@ -185,7 +185,7 @@ pub(super) fn fill(attrs: &Attrs, raw: &Raw) -> Vec<u8> {
 struct Items<'a>(&'a str);
 
 struct Item<'a> {
-    /// What follows `<Item`, up to `>`.
+    /// The text between `<Item` and `>`.
     head: &'a str,
     body: &'a str,
 }

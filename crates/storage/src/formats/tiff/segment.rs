@@ -38,7 +38,7 @@ pub(super) enum Predictor {
     None,
     /// Differences from the pixel to the left.
     Horizontal,
-    /// As that, of bytes, where all first bytes of the floats of a row precede all second ones.
+    /// Differences of bytes, where all first bytes of the floats of a row precede all second ones.
     Float,
 }
 
@@ -171,8 +171,8 @@ impl Segment {
         }
     }
 
-    /// As [`Segment::spread_cells`], of cells of fewer bits than their bytes have, the highest first; rows begin with a
-    /// byte.
+    /// Like [`Segment::spread_cells`], for cells of fewer bits than their bytes have, the highest bit first. Rows begin
+    /// with a byte.
     fn spread_bits<const N: usize>(
         &self,
         pixels: &[u8],

@@ -19,7 +19,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/formats/tiff")
 }
 
-/// What the samples have to read as, by file and group.
+/// The expected samples, by file and group.
 fn expected() -> BTreeMap<String, Value> {
     let text = std::fs::read(folder().join("expected.json")).unwrap();
     parse_json(&text).and_then(serde_json::from_value).unwrap()
@@ -193,7 +193,7 @@ fn the_crs_is_a_code_or_a_name() {
 }
 
 #[test]
-fn what_is_not_supported_is_refused_by_name() {
+fn unsupported_features_are_refused_by_name() {
     for (name, wanted) in [
         ("refused_complex.tif", "complex float of 64 bits"),
         ("refused_lzma.tif", "compression LZMA"),

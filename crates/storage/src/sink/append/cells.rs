@@ -1,4 +1,4 @@
-//! Decoded cells become what an array stores: packing, time units and missing values undone.
+//! Converts decoded cells to stored cells: applies packing, time units and missing values.
 
 use crate::source::coords::scalars;
 use tessera_planner::catalog::{Coord, CoordValues, Decode, NAT, Variable};

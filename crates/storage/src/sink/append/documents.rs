@@ -12,7 +12,7 @@ use tessera_planner::catalog::{Coord, PythonJson, SourceRef, Variable};
 use tessera_planner::grid::Grid;
 
 /// The list of appends in the root's document: a member of `consolidated_metadata`, or of `.zmetadata`. Readers of Zarr
-/// pass over it; a program that writes these metadata anew drops it.
+/// ignore it; a program that rewrites these metadata drops it.
 const APPENDS: &str = "tessera_appends";
 
 /// Upper bound on the appends in the list; the oldest are dropped.
@@ -51,8 +51,8 @@ fn unsupported(reason: String) -> SinkError {
 }
 
 impl Documents {
-    /// Reads the documents of the store, and the one that a commit replaces as it is stored; `None` if it does not
-    /// exist.
+    /// Reads the documents of the store. Also returns, as it is stored, the document that a commit replaces; `None` if
+    /// it does not exist.
     pub(super) async fn read(folder: &Folder) -> Result<(Documents, Option<Stored>), SinkError> {
         let parse = |key: &str, bytes: &[u8]| {
             let path = folder.url(key);
@@ -228,7 +228,7 @@ impl Documents {
         meta.map_err(SinkError::Source)
     }
 
-    /// A coordinate that is not the labels of its dimension, as an array; texts are none.
+    /// A coordinate that is not the labels of its dimension, as an array; `None` for texts.
     pub(super) fn beside(&self, coord: &Coord) -> Result<Option<Variable>, SinkError> {
         let meta = self.meta(&coord.name)?;
         let Some(stored) = meta.dtype() else { return Ok(None) };

@@ -1,10 +1,11 @@
-//! Which labels continue those of a dimension that grows.
+//! Decides if labels continue the labels of a dimension that grows.
 
 use crate::sink::SinkError;
 use std::cmp::Ordering;
 use tessera_planner::catalog::{Coord, CoordValues};
 
-/// Checks the new labels `new` of the dimension of `coord`, and returns them. `place` names what grows: `the store`.
+/// Checks the new labels `new` of the dimension of `coord`, and returns them. `place` names the growing target: `the
+/// store`.
 ///
 /// Labels that rise must go on rising, labels that fall must go on falling, and a single label must not come again.
 /// Texts, and labels in no order, may be any.
@@ -105,7 +106,7 @@ mod tests {
             (ints(&[1, 3, 2]), ints(&[3, 1]), true),
             (ints(&[1, 2]), ints(&[]), true),
             (ints(&[]), ints(&[2, 1]), true),
-            // Neighbours that no float tells apart.
+            // Neighbours that are equal as floats.
             (ints(&[i64::MAX - 2, i64::MAX - 1]), ints(&[i64::MAX]), true),
             (ints(&[i64::MAX - 2, i64::MAX - 1]), ints(&[i64::MAX - 1]), false),
             (floats(&[0.5, 1.5]), ints(&[2, 3]), true),

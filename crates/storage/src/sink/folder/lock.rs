@@ -99,7 +99,7 @@ impl Folder {
     pub fn is_held(&self, key: &str) -> Result<Option<bool>, SinkError> {
         let Destination::Local { root, .. } = &self.destination else { return Ok(None) };
         let look = || match OpenOptions::new().read(true).open(root.join(key)) {
-            // Dropping the file releases what this took.
+            // Dropping the file releases the lock that this call took.
             Ok(file) => taken(file.try_lock_shared()).map(|is_free| Some(!is_free)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),

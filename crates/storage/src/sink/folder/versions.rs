@@ -1,4 +1,4 @@
-//! Versions of documents in a bucket: an update fails unless the stored version is the one that was read
+//! Versions of documents in a bucket: an update fails unless the stored version matches the version that was read
 //! ([`Mode::Update`]).
 
 use super::{Folder, Mode};

@@ -130,7 +130,7 @@ fn a_store_is_appended_to_once_whatever_happens_to_the_answers() {
         let e = try_open().unwrap_err();
         assert_eq!((e.code(), e.class()), ("busy", Class::Retry), "{url}: {e}");
         assert_eq!(io.block_on(append.finish("first")).unwrap(), 8);
-        // One that is killed leaves the lock: the next one waits until it is not renewed for long enough.
+        // An append that is killed leaves the lock: the next one waits until the lock was not renewed for long enough.
         drop(try_open().unwrap());
         let late = try_open().unwrap();
         assert_eq!((late.before(), late.after()), (8, 12));
@@ -143,7 +143,7 @@ fn a_store_is_appended_to_once_whatever_happens_to_the_answers() {
         ] {
             assert_eq!(late.earlier(mark, before), found, "{url}: {mark} {before:?}");
         }
-        // One that loses its lock commits nothing, and what it wrote is behind the end.
+        // An append that loses its lock commits nothing, and its chunks are behind the end.
         for region in late.boxes("x") {
             let cells = bytes(region.start[0] as i64 + 80..region.end[0] as i64 + 80);
             io.block_on(late.put("x", &region, &cells, None)).unwrap();
@@ -183,7 +183,7 @@ fn memory_is_not_shared_with_other_processes() {
 }
 
 #[test]
-fn what_cannot_be_written_is_told() {
+fn failed_writes_are_reported() {
     let b = bench(None);
     for (url, code) in [
         ("gs://bkt", "bad_url"),

@@ -58,7 +58,7 @@ fn each(layout: &Layout, collides: bool, f: &mut Take<'_>) -> Result<(), SinkErr
     Ok(())
 }
 
-/// Who writes a chunk.
+/// The process that writes a chunk.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Who {
     Owner,
@@ -81,7 +81,7 @@ pub(super) fn write(
     let writer = io.block_on(writer)?;
     let written = || {
         let shared = io.block_on(writer.share())?.unwrap();
-        // As it is sent.
+        // The form in which it is sent.
         let shared = serde_json::to_string(&shared).unwrap();
         let shared = serde_json::from_str(&shared).unwrap();
         let (stores, quota) = (&other.host.stores, &other.host.quota);

@@ -1,4 +1,4 @@
-//! Which text stands for missing ones, and the chunks of texts.
+//! The text that marks missing texts, and the chunks of texts.
 
 use super::bench;
 use crate::sink::cf::missing_text;

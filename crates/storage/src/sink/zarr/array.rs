@@ -29,7 +29,7 @@ pub(super) struct Array {
     pub(super) encoder: Encoder,
     /// Value of masked cells and of cells beyond the edge.
     pub(super) fill: Scalar,
-    /// The value that stands for masked cells, if the type has one.
+    /// The value stored for masked cells, if the type has one.
     pub(super) stands: Option<Scalar>,
     pub(super) valid: Option<Valid>,
 }
@@ -55,12 +55,12 @@ pub(super) struct Object {
     pub(super) bytes: Vec<u8>,
 }
 
-/// What a writer notes of a chunk.
+/// Facts that a writer collects about a chunk.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Facts {
     /// True if a cell is masked.
     pub(super) masked: bool,
-    /// True if a valid cell has the value that stands for masked ones.
+    /// True if a valid cell has the value stored for masked cells.
     pub(super) collides: bool,
     /// True if the chunk has an object of the validity array.
     pub(super) valid: bool,
@@ -71,7 +71,7 @@ pub(super) struct Facts {
 pub(super) struct Objects {
     /// The cells, if they are not all the fill value.
     pub(super) cells: Option<Object>,
-    /// Those of the validity array, if the chunk has any.
+    /// The cells of the validity array, if the chunk has any.
     pub(super) valid: Option<Object>,
     pub(super) facts: Facts,
 }
@@ -222,7 +222,7 @@ impl Array {
         Ok(Objects { cells, valid: encoded_valid, facts })
     }
 
-    /// Notes what a chunk has.
+    /// Notes the facts of a chunk.
     pub(super) fn note(&self, facts: Facts) {
         let Some(of) = &self.valid else { return };
         for (is_so, flag) in
@@ -246,7 +246,7 @@ impl Array {
         if self.keeps_valid() {
             document.attrs.insert(VALID_KEY.into(), valid.document.name.clone().into());
         } else if let Some(value) = self.stands.filter(|_| valid.masked.load(Relaxed)) {
-            // Where no cell is masked no fill value is declared: the tensor is read back without a mask.
+            // If no cell is masked, no fill value is declared: the tensor is read back without a mask.
             match document.format {
                 2 => document.fill = labels::fill_json(value),
                 _ => {

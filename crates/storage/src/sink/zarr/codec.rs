@@ -28,7 +28,7 @@ impl Default for Codec {
 }
 
 impl fmt::Display for Codec {
-    /// As [`Codec::parse`] takes it.
+    /// Formats the codec as [`Codec::parse`] reads it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Codec::None => f.write_str("none"),
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codecs_are_read_and_faults_are_told() {
+    fn codecs_parse_and_faults_are_reported() {
         let p = |s: &str| Codec::parse(s).unwrap();
         assert_eq!(p("zstd:5"), Codec::Zstd(5));
         assert_eq!(p("ZSTD"), Codec::Zstd(3));

@@ -201,7 +201,7 @@ pub(super) fn store(
     out
 }
 
-/// As zarr-python: NaN and infinities of attributes are the words of Python, which readers in Python take as floats.
+/// As in zarr-python: NaN and infinities in attributes are Python's words, which readers in Python take as floats.
 fn text(value: &Value) -> Vec<u8> {
     format!("{:#}", PythonJson(value)).into_bytes()
 }

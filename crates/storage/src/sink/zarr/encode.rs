@@ -79,7 +79,7 @@ pub(super) struct Encoder {
 #[derive(Debug)]
 pub(super) struct Cut<'a> {
     pub(super) bytes: Cow<'a, [u8]>,
-    /// True if a valid cell has the value that stands for masked ones.
+    /// True if a valid cell has the value stored for masked cells.
     pub(super) collides: bool,
     pub(super) masked: bool,
 }
@@ -129,8 +129,8 @@ impl Encoder {
             .saturating_add(128 << 10)
     }
 
-    /// Returns the object's cells: those of a chunk of lengths `shape`, and `fill` where a cell is masked or beyond
-    /// the edge. `stands` is the value that stands for masked cells, if there is one.
+    /// Returns the object's cells: the cells of a chunk of lengths `shape`, and `fill` where a cell is masked or beyond
+    /// the edge. `stands` is the value stored for masked cells, if the type has one.
     pub(super) fn cut<'a>(
         &self,
         cells: &'a [u8],
@@ -187,7 +187,7 @@ impl Encoder {
         self.run(ArrayBytes::new_flen(cells))
     }
 
-    /// As [`Encoder::encode`], for concatenated texts.
+    /// Like [`Encoder::encode`], for concatenated texts.
     pub(super) fn encode_texts(
         &self,
         bytes: &[u8],

@@ -1,7 +1,7 @@
 //! Names and labels of a store's arrays, in CF's notation.
 //!
 //! # Source
-//! CF Conventions 1.11, sections 2.5.1 and 4.4; xarray 2026 for what it decodes.
+//! CF Conventions 1.11, sections 2.5.1 and 4.4; xarray 2026 for the decoding.
 
 use super::document::Cells;
 use super::{Item, Layout};
@@ -19,8 +19,8 @@ use tessera_planner::time::DAY_US;
 /// `dim_0`, …; Tessera reads them as unnamed again.
 pub const UNNAMED_KEY: &str = "tessera_unnamed_dims";
 
-/// Attribute of an array: the name of the `bool` array beside it that is true where a cell is not masked. It is set
-/// where no value was free to stand for masked cells.
+/// Attribute of an array: the name of the `bool` array that is true where a cell is not masked. It is set if every
+/// candidate for the fill value is the value of a valid cell.
 pub(crate) const VALID_KEY: &str = "tessera_valid";
 
 /// Attribute of an array, and of a dataset: names of coordinates that are not the labels of a dimension.
@@ -30,8 +30,8 @@ pub const COORDINATES_KEY: &str = "coordinates";
 /// data as any other array, and a coordinate again where the dataset is copied.
 pub(crate) const ROLE_KEY: &str = "tessera_coordinate";
 
-/// Attribute of texts: the one that stands for missing ones. `_FillValue` is one letter in NetCDF, and xarray reads none
-/// of Zarr's texts.
+/// Attribute of texts: the text that marks missing ones. In NetCDF `_FillValue` is one letter, and xarray reads no
+/// `_FillValue` of Zarr's texts.
 pub const MISSING_KEY: &str = "missing_value";
 
 /// Upper bound on the bytes of a name.
@@ -87,9 +87,9 @@ pub struct Axes {
 /// Names of coordinates that are not the labels of a dimension, as CF's attribute `coordinates` has them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Linked {
-    /// Those of each item.
+    /// The coordinates of each item.
     pub items: Vec<Option<String>>,
-    /// Those of the dataset, which no item has.
+    /// The coordinates of the dataset, which no item has.
     pub dataset: Option<String>,
 }
 
@@ -127,8 +127,8 @@ impl Labels {
     }
 }
 
-/// Returns the names of dimensions for each item, and the coordinates of all; `is_linked`: attributes may name other
-/// variables.
+/// Returns the names of dimensions for each item, and the coordinates of all. If `is_linked` is true, attributes may
+/// name other variables.
 ///
 /// # Errors
 /// Those of [`shared`].
@@ -229,8 +229,8 @@ fn suffix(k: u64) -> String {
     if k == 0 { String::new() } else { format!("_{k}") }
 }
 
-/// The coordinates that each item has: those that lie along some of its dimensions. Coordinates have none themselves,
-/// and coordinates alone are data.
+/// The coordinates of each item: those that lie along some of its dimensions. Coordinates have no coordinates
+/// themselves, and coordinates alone are data.
 ///
 /// # Source
 /// `_encode_coordinates` of xarray 2026, for its default `decode_coords`.
@@ -275,7 +275,7 @@ pub fn of_dataset(attrs: &Attrs, linked: &Linked) -> Attrs {
     out
 }
 
-/// What a name is of.
+/// The object that a name belongs to.
 #[derive(Clone, Copy)]
 enum Of {
     Array,
@@ -332,7 +332,7 @@ pub fn kept(attrs: &Attrs, dtype: Option<DType>, written: &BTreeSet<String>) -> 
 /// `units` and `calendar` of datetimes counted in microseconds, or in a larger unit.
 pub fn time_attrs(calendar: Calendar, unit: &str) -> [(String, Value); 2] {
     let name = match calendar {
-        // It has no Julian part before 1582; `gregorian` has.
+        // The calendar has no Julian part before 1582; `gregorian` has.
         Calendar::Standard => "proleptic_gregorian",
         other => other.name(),
     };
@@ -342,10 +342,10 @@ pub fn time_attrs(calendar: Calendar, unit: &str) -> [(String, Value); 2] {
     ]
 }
 
-/// The value that stands for masked cells; `None` for `bool`, which has no unused value.
+/// The value stored for masked cells; `None` for `bool`, which has no unused value.
 ///
 /// # Source
-/// NaN for floats, as xarray; NaT for datetimes; netCDF-C's default fill values (`netcdf.h`) for integers.
+/// NaN for floats, as in xarray; NaT for datetimes; netCDF-C's default fill values (`netcdf.h`) for integers.
 pub fn fill_value(dtype: DType) -> Option<Scalar> {
     use DType::*;
     let whole = |v: i128| Scalar::from_i128(dtype, v);
@@ -459,15 +459,15 @@ pub(super) fn of_texts(
     texts(item.name.clone(), axes.dims, &stored, attrs)
 }
 
-/// Texts as they are stored, and the one that stands for missing texts, if there are any ([`missing_text`]).
+/// Texts as they are stored, and the text that marks missing ones, if any are missing ([`missing_text`]).
 fn stored_texts(texts: &Texts) -> (Cow<'_, [String]>, Option<String>) {
     let Some(marker) = missing_text(texts) else { return (Cow::Borrowed(&texts[..]), None) };
     let stored = texts.options().map(|text| text.unwrap_or(&marker).to_string());
     (Cow::Owned(stored.collect()), Some(marker))
 }
 
-/// The text that stands for missing ones, if there are any: that of their source, else `NULL`, or `NULL_`, … if another
-/// text is that.
+/// The text that marks missing ones, if any are missing: the text of their source, else `NULL`, or `NULL_`, … if that
+/// is another text of the array.
 pub fn missing_text(texts: &Texts) -> Option<String> {
     let mut missing = (0..texts.len()).filter(|&i| texts.is_missing(i)).map(|i| &texts[i]);
     let own = missing.next()?;
@@ -502,7 +502,7 @@ mod tests {
     use tessera_planner::catalog::DimLabel;
 
     #[test]
-    fn links_stay_if_what_they_name_is_written() {
+    fn links_stay_if_their_targets_are_written() {
         let links = [("bounds", "lat_bnds"), ("grid_mapping", "crs: lat lon"), ("units", "m")];
         let attrs: Attrs = links.map(|(k, v)| (k.to_string(), Value::from(v))).into();
         let keys = |written: &[&str]| {
@@ -545,7 +545,7 @@ mod tests {
         let (items, axes): (Vec<Item>, Vec<Axes>) = all.into_iter().unzip();
         let found = linked(&items, &axes);
         let names: Vec<Option<&str>> = found.items.iter().map(Option::as_deref).collect();
-        // As `Dataset.to_zarr` writes this dataset, which warns of the space.
+        // `Dataset.to_zarr` writes the same for this dataset, and warns of the space.
         let height = Some("height");
         assert_eq!(names, [Some("height lat"), None, None, height, height, None, None]);
         assert_eq!(found.dataset.as_deref(), Some("lon"));

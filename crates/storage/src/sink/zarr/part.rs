@@ -115,7 +115,7 @@ impl PartWriter {
 }
 
 impl PartBatch {
-    /// As [`ZarrWriter::encode`](super::ZarrWriter::encode).
+    /// Encodes a chunk like [`ZarrWriter::encode`](super::ZarrWriter::encode).
     ///
     /// # Errors
     /// The first failure of the batch, [`SinkError::Cancelled`] once the writer is closed.
@@ -192,7 +192,7 @@ impl PartBatch {
         Ok(())
     }
 
-    /// Waits until all chunks are stored, and returns what its owner has to know of them.
+    /// Waits until all chunks are stored, and returns the entries for their owner.
     ///
     /// # Errors
     /// The first failure of the batch.
@@ -208,7 +208,8 @@ impl PartBatch {
     }
 }
 
-/// The array of a shared store, without what only its owner writes: names of dimensions, labels, attributes.
+/// The array of a shared store, without the metadata that only its owner writes: names of dimensions, labels,
+/// attributes.
 fn opened(shared: &super::share::SharedArray, layout: &Layout) -> Result<Array, SinkError> {
     let dims = (0..shared.shape.len()).map(|a| format!("dim_{a}")).collect();
     let item = Item {

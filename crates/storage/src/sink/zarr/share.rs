@@ -1,4 +1,4 @@
-//! The owner's side of chunks that other processes write: what they need for it, and what they report.
+//! The owner's side of chunks that other processes write: the parameters that they need, and their reports.
 
 use super::array::{Array, Facts};
 use super::document::ArrayDocument;
@@ -18,11 +18,12 @@ use tessera_planner::dtype::DType;
 use tessera_planner::region::Dims;
 use tokio::sync::watch;
 
-/// How long the owner of objects in a bucket waits until no other process writes any more. One that takes longer is
-/// lost, and writes only what is never copied.
+/// Time that the owner of objects in a bucket waits for other processes to stop writing. A process that takes longer is
+/// lost, and its objects are never copied.
 const OTHERS_WAIT: Duration = Duration::from_secs(6);
 
-/// What another process needs to write chunks of a store. The serde form includes the secrets of its options.
+/// The parameters with which another process writes chunks of a store. The serde form includes the secrets of its
+/// options.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SharedOutput {
     /// The name of the directory of its parts.
@@ -43,7 +44,7 @@ impl SharedOutput {
     }
 }
 
-/// Where the store is.
+/// The place of the store.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Place {
     Local {
@@ -89,7 +90,7 @@ impl SharedArray {
     }
 }
 
-/// What another process wrote of one chunk of a result.
+/// A chunk of a result that another process wrote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartEntry {
     pub(super) result: u32,

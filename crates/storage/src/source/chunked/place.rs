@@ -214,7 +214,7 @@ impl Chunked {
             return reader.store.check_same(local);
         }
         UNIT.with_borrow_mut(|kept| {
-            // Memory for all of a chunk that ends beyond the array would be more than what is reserved.
+            // A chunk may end beyond the array. Memory for all of it would exceed the reservation.
             let end = self.wanted(goal).map(|w| w.end).max().unwrap_or(0);
             let room = at_least(kept, end);
             let mut wanted = self.wanted(goal);
@@ -393,7 +393,7 @@ impl Chunked {
         }
     }
 
-    /// As [`Chunked::put`], for cells that a decoded chunk holds in memory order; false if the codecs need
+    /// Like [`Chunked::put`], for cells that a decoded chunk holds in memory order. False if the codecs need
     /// intermediate steps.
     fn put_plain(
         &self,

@@ -104,7 +104,7 @@ mod tests {
         let parts: Vec<Range<u64>> = (0..5).map(|i| i * PART..(i + 1) * PART).collect();
         let of = Requests::of(parts.iter());
         assert_eq!(of.ranges, [0..2 * PART, 2 * PART..4 * PART, 4 * PART..5 * PART]);
-        // A part within another one, and one that begins before the last one ends.
+        // A range within another one, and a range that begins before the previous one ends.
         let long = 0..MERGED_BYTES_MAX + 1;
         let of = Requests::of([long.clone(), 10..20, 30..MERGED_BYTES_MAX + 40].iter());
         assert_eq!(of.ranges, [long, 30..MERGED_BYTES_MAX + 40]);

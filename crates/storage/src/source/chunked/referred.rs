@@ -1,4 +1,4 @@
-//! Chunks that references stand for, each a part of a file: neighbours in a file are read with one request.
+//! Chunks that references define, each a part of a file: neighbours in a file are read with one request.
 //!
 //! ```text
 //!   references   t/0 ▶ a.nc 4096..9000    t/1 ▶ a.nc 9000..13000    t/2 ▶ b.nc 4096..9000
@@ -86,8 +86,8 @@ impl Chunked {
     }
 }
 
-/// Joins the parts of each file that lie close, of at most `limit` bytes each. `places` are files and parts; `None` for
-/// chunks that are none.
+/// Joins the parts of each file that are close together, of at most `limit` bytes each. `places` are files and parts;
+/// `None` for chunks that are no part of a file.
 fn stretches<'a>(
     places: impl Iterator<Item = Option<(&'a str, &'a Range<u64>)>>,
     limit: u64,

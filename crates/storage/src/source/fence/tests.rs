@@ -83,7 +83,7 @@ fn links_and_dots_are_resolved_first() {
 }
 
 #[test]
-fn all_but_what_is_the_servers_own() {
+fn statements_may_read_all_but_the_servers_own_files() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     let private = [directory.path().join("scratch-")];
@@ -104,7 +104,7 @@ fn all_but_what_is_the_servers_own() {
 }
 
 #[test]
-fn another_process_is_told_all_that_may_be_read() {
+fn rules_are_sent_whole_to_another_process() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     let fence =

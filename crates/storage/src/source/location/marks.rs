@@ -42,7 +42,7 @@ pub(crate) fn place_and_group(url: &str) -> (&str, &str) {
     parts.unwrap_or((url, ""))
 }
 
-/// The path or URL of what is listed as `name` in `directory`, which has no group.
+/// The path or URL of the entry `name` of a listing of `directory`, which has no group.
 pub(crate) fn below(directory: &str, name: &str) -> String {
     match has_escapes(directory) {
         true => format!("{directory}/{}", escaped(name).replace('?', "%3F")),

@@ -357,7 +357,7 @@ impl Job<'_> {
                 |c: &Arc<Coord>| first_difference(&coord.values, &c.values, self.tolerance);
             let other = all.iter().zip(parts).find_map(|(c, p)| differs(c).map(|at| (c, p, at)));
             if let Some((c, p, at)) = other {
-                // Labels beside those of the dimension may change from file to file: then there are none.
+                // Auxiliary labels of the dimension may change from file to file: then they are dropped.
                 if coord.name != coord.dim {
                     continue;
                 }
@@ -399,7 +399,7 @@ impl Job<'_> {
             false => first.dims.iter().position(|d| d.as_deref() == Some(dim)),
         };
         let Some(axis) = axis else {
-            // It is the same in all files: that of the first one.
+            // The variable is the same in all files: the first one is used.
             let readers = files[at].readers(&first);
             return Ok((first, readers));
         };

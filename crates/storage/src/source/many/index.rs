@@ -51,7 +51,7 @@ pub(super) fn order_of(own: &[Option<Arc<str>>], dims: &[Option<Arc<str>>]) -> O
     }
     let axis = |dim: &Option<Arc<str>>| own.iter().position(|d| d.is_some() && d == dim);
     let order = dims.iter().map(axis).collect::<Option<Vec<_>>>()?;
-    // Of (x, x, y) and (x, y, x) nobody knows which x is which.
+    // Between (x, x, y) and (x, y, x) the two axes called x cannot be matched.
     (0..own.len()).all(|axis| order.contains(&axis)).then_some(order)
 }
 
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn the_order_is_that_of_the_same_names() {
         let order = |own: &[&str], dims: &[&str]| {
-            // An empty name is none.
+            // An empty name means that the dimension has no name.
             let named = |all: &[&str]| -> Vec<Option<Arc<str>>> {
                 all.iter().map(|name| (!name.is_empty()).then(|| Arc::from(*name))).collect()
             };

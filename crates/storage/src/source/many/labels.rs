@@ -135,7 +135,7 @@ pub(super) fn label_by_scalar(opened: &mut Opened, dim: &str) {
     dataset.variables.retain(|v| !is(v));
     dataset.auxiliary.retain(|v| !is(v));
     for v in dataset.variables.iter_mut().filter(|v| is_grib(&v.attrs)) {
-        // They are those of one file.
+        // These attributes hold the label of one file only.
         v.attrs.remove(dim);
         if dim == "time" {
             v.attrs.remove("valid_time");

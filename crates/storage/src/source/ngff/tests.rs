@@ -171,7 +171,7 @@ fn odd_metadata_are_no_images_or_errors() {
         let image = format!(r#"{{"axes":{axes},"datasets":[{{"path":"{path}"}}]}}"#);
         made(&format!(r#"{{"multiscales":[{image}]}}"#))
     };
-    // Absent chunks are the fill value; names of axes that occur twice are none.
+    // Absent chunks are the fill value; names of axes that occur twice are dropped.
     let (_directory, opened) = of(r#"["y","y"]"#, "0");
     let reader = &opened.readers[0];
     assert_eq!(run(reader.read(&Region::whole(&[3, 4]))).unwrap(), [7; 12]);

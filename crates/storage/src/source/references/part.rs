@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What a key refers to.
+/// The target of a key.
 #[derive(Clone)]
 pub(super) enum Reference {
     Inline(Bytes),

@@ -55,7 +55,7 @@ struct PathRange {
 const NO_PATH: u32 = u32::MAX;
 
 impl Table {
-    /// Parses a table of at most `rows_max` rows; the error says what was expected.
+    /// Parses a table of at most `rows_max` rows; the error describes the expected form.
     pub(super) fn parse(file: Bytes, rows_max: u64) -> Result<Table, String> {
         // The crate's decoders trust some numbers of a file.
         catch_unwind(AssertUnwindSafe(|| read(file, rows_max)))
@@ -257,7 +257,7 @@ fn texts(group: &dyn RowGroupReader, i: usize, rows: usize) -> Result<Texts, Str
     }
 }
 
-/// The numbers of a column; those that are null are 0.
+/// The numbers of a column, with 0 for null.
 fn numbers(group: &dyn RowGroupReader, i: usize, rows: usize) -> Result<Vec<u64>, String> {
     let cells: Vec<i64> = match kind(group, i) {
         Type::INT64 => {

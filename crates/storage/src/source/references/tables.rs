@@ -48,7 +48,7 @@ pub(super) struct Tables {
     options: Options,
     stores: Stores,
     record_size: u64,
-    /// Documents of groups and arrays by key, and the one that has all of them.
+    /// Documents of groups and arrays by key, and the consolidated document.
     documents: BTreeMap<String, Bytes>,
     /// By path.
     arrays: BTreeMap<String, Chunks>,
@@ -73,7 +73,7 @@ struct Cache {
 }
 
 impl Tables {
-    /// Parses the document of a directory; the error says what was expected.
+    /// Parses the document of a directory; the error describes the expected form.
     pub(super) fn parse(
         mut document: Map<String, Value>,
         store: &Store,
@@ -183,7 +183,7 @@ impl Tables {
         slot.clone()
     }
 
-    /// Removes the tables that were not used for the longest time until the others fit; not the one that is used now.
+    /// Removes the least recently used tables until the others fit, but not the table of `key`.
     fn evict(&self, key: &str) {
         let mut cache = self.lock();
         let bytes = |slot: &Slot| slot.get().and_then(Option::as_ref).map_or(0, |t| t.bytes());

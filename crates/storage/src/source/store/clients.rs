@@ -94,7 +94,7 @@ impl Stores {
         Stores::with_environment(timeout, std::env::vars())
     }
 
-    /// As [`Stores::new`], with other variables.
+    /// Like [`Stores::new`], with other environment variables.
     pub fn with_environment(
         timeout: Duration,
         environment: impl IntoIterator<Item = (String, String)>,
@@ -113,8 +113,8 @@ impl Stores {
         Stores { shared: Arc::new(shared), fence: Arc::default() }
     }
 
-    /// The same storages, of which statements may access what `rules` allow. The `warehouse` and the directories in
-    /// `private` belong to the engine.
+    /// The same storages, restricted to the locations that `rules` allow statements to access. The `warehouse` and the
+    /// directories in `private` belong to the engine.
     ///
     /// # Errors
     /// A rule that is neither a path nor a valid URL.

@@ -10,9 +10,10 @@ use std::sync::Arc;
 const GOOGLE: &str = "https://storage.googleapis.com";
 
 impl Stores {
-    /// The client of a bucket. Credentials of the environment go only where the environment says, not to an endpoint of
-    /// a statement's options: anyone who gets a token can use it. Without credentials requests are anonymous; the
-    /// metadata service of a machine in the cloud is asked for some if `skip_signature` is false.
+    /// The client of a bucket. Credentials of the environment are sent only to the endpoint of the environment, not to
+    /// an endpoint of a statement's options: anyone who gets a token can use it. Without credentials requests are
+    /// anonymous, unless `skip_signature` is false: then credentials are requested from the metadata service of the
+    /// machine.
     pub(super) fn gcs(
         &self,
         bucket: &str,
@@ -59,7 +60,7 @@ impl Stores {
     }
 }
 
-/// True for the file of a service account's key; false for other credentials, and for what cannot be read.
+/// True for the file of a service account's key; false for other credentials, and for unreadable files.
 fn is_service_account(path: &str) -> bool {
     let file = crate::disk::wait(|| std::fs::read(path)).unwrap_or_default();
     let document: serde_json::Value = serde_json::from_slice(&file).unwrap_or_default();

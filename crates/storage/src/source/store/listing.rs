@@ -12,7 +12,7 @@ const LINKS_DEPTH_MAX: usize = 64;
 /// Objects that are listed for each that is returned: a store of chunks has many.
 const OBJECTS_PER_FILE: usize = 16;
 
-/// What is listed of a directory.
+/// The bounds of a listing of a directory.
 #[derive(Clone, Copy)]
 struct Walk {
     depth: usize,
@@ -32,7 +32,7 @@ impl Store {
         self.names_below(key, depth, limit, true).await
     }
 
-    /// As [`Store::files`], without prefixes.
+    /// Like [`Store::files`], without prefixes.
     pub(crate) async fn objects(
         &self,
         key: &str,

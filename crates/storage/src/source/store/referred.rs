@@ -1,4 +1,4 @@
-//! Objects that references stand for: parts of files, of which neighbours are read at once.
+//! Objects that references define: parts of files. Neighbours are read at once.
 
 use super::{CONCURRENT_MAX, Store, StoreRoot};
 use crate::source::dataset_cache;
@@ -11,17 +11,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl Store {
-    /// As [`Store::over`], of the objects that references stand for.
+    /// Like [`Store::over`], for the objects that references define.
     pub(crate) fn over_references(&self, references: Arc<References>) -> Store {
         Store { references: Some(references.clone()), ..self.over(references) }
     }
 
-    /// True if references stand for its objects.
+    /// True if references define its objects.
     pub(crate) fn is_referred(&self) -> bool {
         self.references.is_some()
     }
 
-    /// The parts of files that the objects of `keys` are; `None` for other objects, and for those that do not exist.
+    /// The parts of files that references name for `keys`; `None` for other objects, and for objects that do not exist.
     pub(crate) async fn referred(
         &self,
         keys: &[String],
@@ -59,7 +59,7 @@ impl Store {
         let got = self.guard(first, references.stretch(part, range, options)).await?;
         let Some((bytes, meta)) = got else { return Ok(None) };
         for (key, part) in objects {
-            // As if it was read by itself: the version of a file without an etag has the size of the part.
+            // The part is treated as a read of its own: the version of a file without an etag has the size of the part.
             let meta = ObjectMeta { size: part.end - part.start, ..meta.clone() };
             self.note(key, || dataset_cache::of_object(&meta));
             self.met_answer(key, Some(&meta))?;

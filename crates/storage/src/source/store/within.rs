@@ -20,7 +20,7 @@ pub(crate) struct Known {
 }
 
 impl Store {
-    /// As [`Store::over`], of the members of an archive in the object of this store.
+    /// Like [`Store::over`], for the members of an archive in the object of this store.
     pub(crate) fn over_members(&self, client: Arc<dyn ObjectStore>) -> Store {
         Store { has_suffixes: true, has_headers: true, ..self.over(client) }
     }
@@ -30,8 +30,8 @@ impl Store {
         1 + u64::from(is_suffix && !self.has_suffixes) + u64::from(self.has_headers)
     }
 
-    /// As [`Store::get`], inside of a request of a store that is [over](Store::over) this one: that request has the
-    /// permit, of which another one might never come, and the time-out.
+    /// Like [`Store::get`], but inside of a request of a store [over](Store::over) this one. The outer request already
+    /// holds a permit and a time-out; waiting for a second permit could last forever.
     pub(crate) async fn get_within(
         &self,
         key: &str,

@@ -80,7 +80,7 @@ fn an_archive_is_of_one_version() {
     let e = read(&reader, &Region::whole(&[4])).unwrap_err();
     assert_eq!((e.code(), e.class()), ("source_changed", Class::Retry), "{e}");
     assert!(e.to_string().contains("groups.zarr.zip"), "{e}");
-    // It is opened again.
+    // The archive is opened again.
     let again = run(open(&url, &Options::default(), &stores)).unwrap();
     assert_eq!(whole(at(&again, "w")), [0, 0, 1, 0, 2, 0, 3, 0]);
 
@@ -137,7 +137,7 @@ fn damage_is_found() {
 }
 
 #[test]
-fn what_is_not_read_is_named() {
+fn members_that_are_not_read_are_named() {
     let e = open_local(&data("stores/below.zarr.zip")).unwrap_err();
     assert!(e.to_string().contains("no Zarr store at its root"), "{e}");
     assert!(e.hint().unwrap().contains("below.zarr.zip#inner"), "{:?}", e.hint());

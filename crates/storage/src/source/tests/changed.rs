@@ -138,7 +138,7 @@ fn all_of_a_shard_is_of_one_version() {
 }
 
 #[test]
-fn cells_of_a_file_are_those_of_its_header() {
+fn cells_belong_to_the_version_of_their_header() {
     for (name, cells) in [("i4.npy", 48), ("two.npz", 0)] {
         let place = Local::new(ARRAY);
         let bytes = fs::read(data(&format!("npy/{name}"))).unwrap();
@@ -215,7 +215,7 @@ fn a_file_that_changes_while_it_is_read_is_noticed() {
 }
 
 #[test]
-fn what_never_changes_is_not_asked_for_its_version() {
+fn immutable_objects_are_not_asked_for_their_version() {
     let place = Local::new(ARRAY);
     write(&place.path("a.zarr/c/0"), &[1, 2], 5);
     let (path, versions) = (place.path("a.zarr"), Versions::new(false));

@@ -9,7 +9,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A store, with somebody else's way to write to it.
+/// A store, and a way for another client to write to it.
 pub(crate) enum Cloud {
     Gcs(Gcs),
     Azure(Azure),
@@ -23,7 +23,7 @@ impl Cloud {
         [Cloud::Gcs(Gcs::start()), Cloud::Azure(Azure::start()), Cloud::Memory(own)]
     }
 
-    /// Those that are servers.
+    /// The clouds that are servers.
     pub(crate) fn servers() -> [Cloud; 2] {
         [Cloud::Gcs(Gcs::start()), Cloud::Azure(Azure::start())]
     }
@@ -44,7 +44,7 @@ impl Cloud {
         }
     }
 
-    /// The store as one who may access it sees it.
+    /// The store with valid credentials.
     pub(crate) fn stores(&self) -> Stores {
         let environment = match self {
             Cloud::Gcs(gcs) => gcs.environment(Some(gcs::TOKEN)),

@@ -1,4 +1,4 @@
-//! Google's and Azure's stores, and the memory of the process: what is read there is what is read from files.
+//! Google's and Azure's stores, and the memory of the process: they return the same cells as files.
 
 use super::cloud::Cloud;
 use super::*;
@@ -23,7 +23,7 @@ fn with(environment: Vec<(String, String)>) -> Stores {
 }
 
 #[test]
-fn arrays_are_those_of_files() {
+fn arrays_in_clouds_equal_arrays_in_files() {
     let local = open_local(&data("colpex.v2.zarr")).unwrap();
     let region = Region::at(&[1, 3, 35, 0], &[3, 4, 20, 83]);
     for cloud in Cloud::filled() {
@@ -85,7 +85,7 @@ fn shards_are_read_by_range_and_requests_are_known_before() {
 }
 
 #[test]
-fn refusals_say_what_is_missing_and_keep_secrets() {
+fn refusals_name_what_is_missing_and_hide_secrets() {
     let secrets =
         ["not-the-secret", gcs::TOKEN, azure::KEY, "bm90LXRoZS1rZXk=", "the%2Fsig", "the/sig"];
     for cloud in Cloud::servers() {
@@ -148,7 +148,7 @@ fn refusals_say_what_is_missing_and_keep_secrets() {
 }
 
 #[test]
-fn what_is_public_needs_no_credentials() {
+fn public_objects_need_no_credentials() {
     for cloud in Cloud::servers() {
         cloud.copy("npy");
         let environment = match &cloud {
@@ -216,7 +216,7 @@ fn every_kind_of_credentials_is_used() {
         let opened = open_at("gs://bkt/i4.npy", &options, stores);
         assert!(opened.is_ok(), "{names:?}: {opened:?}");
     }
-    // The key of another account; what is no key; a kind that is not known.
+    // The key of another account; a text that is no key; an unknown kind.
     let other = gcs::ACCOUNT.replace("test@", "other@");
     let e = open_at("gs://bkt/i4.npy", &[("gcs.service_account_key", &other)], &none).unwrap_err();
     assert_eq!(e.code(), "permission_denied", "{e}");
@@ -317,7 +317,7 @@ fn credentials_of_the_environment_go_to_its_endpoint_only() {
 }
 
 #[test]
-fn an_unreachable_endpoint_is_told_within_the_time_out() {
+fn an_unreachable_endpoint_is_reported_within_the_time_out() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent_at = silent.local_addr().unwrap();

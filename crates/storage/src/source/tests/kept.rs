@@ -16,7 +16,7 @@ fn array(len: u64) -> String {
 }
 
 #[test]
-fn what_has_not_changed_is_not_read_again() {
+fn unchanged_metadata_are_not_read_again() {
     let bucket = Arc::new(InMemory::new());
     let group = r#"{"zarr_format":3,"node_type":"group","attributes":{"title":"a"}}"#;
     put(&*bucket, "g/zarr.json", group.into());
@@ -55,7 +55,7 @@ fn what_has_not_changed_is_not_read_again() {
 }
 
 #[test]
-fn shards_are_looked_up_anew() {
+fn shards_are_looked_up_again() {
     let stores = stores();
     let url = data("zarr_zoo/v3.zarr");
     let one = run(open(&url, &Options::default(), &stores)).unwrap();

@@ -20,7 +20,8 @@ fn both(reader: &ArrayReader, stores: &Stores, grid: &Grid, origin: &[u64]) -> (
     (reader.requests(grid, origin), stores.counters().snapshot().0 - before)
 }
 
-/// The grids to try on an array: its own, one of larger boxes, one that cuts chunks, a part that begins inside a chunk.
+/// The grids to try on an array: its own, a grid of larger boxes, a grid that cuts chunks, a part that begins inside a
+/// chunk.
 fn grids(reader: &ArrayReader) -> Vec<(Grid, Vec<u64>)> {
     let source = reader.source();
     let shape = &source.shape;
@@ -267,7 +268,7 @@ fn records_of_files_are_read_many_at_once() {
     let remote = Stores::with_environment(Duration::from_secs(30), environment);
     let local = stores();
     let file = server.path("r.nc").to_str().unwrap().to_string();
-    // 13,107 records are 256 KiB. In a bucket, what is read at once is one request.
+    // 13,107 records are 256 KiB. In a bucket, cells that are read at once take one request.
     for (stores, url, requests) in [(&local, file, 2 * 4), (&remote, "s3://bkt/r.nc".into(), 2)] {
         let opened = run(open(&url, &Options::default(), stores)).unwrap();
         for v in &opened.dataset.variables {

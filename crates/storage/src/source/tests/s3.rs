@@ -92,7 +92,7 @@ fn shards_are_read_by_range() {
 }
 
 #[test]
-fn refusals_say_what_is_missing_and_keep_secrets() {
+fn refusals_name_what_is_missing_and_hide_secrets() {
     let server = server();
     let good = Some((KEY, SECRET));
     let cases = [
@@ -124,8 +124,8 @@ fn refusals_say_what_is_missing_and_keep_secrets() {
 }
 
 #[test]
-fn an_unreachable_endpoint_is_told_within_the_time_out() {
-    // A port that was free a moment ago; and one that accepts and never responds.
+fn an_unreachable_endpoint_is_reported_within_the_time_out() {
+    // A port that was free a moment ago, and a server that accepts and never responds.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent_at = silent.local_addr().unwrap();
@@ -236,7 +236,7 @@ fn a_version_is_replaced_once_whatever_happens_to_the_answer() {
 }
 
 #[test]
-fn what_is_no_chance_is_told_at_once_and_what_may_pass_is_asked_again() {
+fn lasting_faults_are_reported_at_once_and_passing_ones_retried() {
     let asked = |fault: Option<Fault>, secret: &'static str| {
         let count = Arc::new(Mutex::new(0));
         let counted = count.clone();

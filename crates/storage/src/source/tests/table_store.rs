@@ -135,7 +135,7 @@ fn another_process_reads_the_versions_that_were_noted() {
 }
 
 #[test]
-fn what_was_listed_stays_listed() {
+fn a_listing_does_not_change_within_a_statement() {
     for place in places() {
         place.put("a.csv", b"1", 5);
         place.put("b.txt", b"1", 5);
@@ -191,7 +191,7 @@ fn a_local_file_that_changes_while_it_is_read_is_noticed() {
 }
 
 #[test]
-fn the_time_of_a_file_tells_its_version() {
+fn the_time_of_a_file_identifies_its_version() {
     let [local, memory] = places();
     let time = |place: &TestStore, key: &Key| {
         run(place.seen(&Versions::new(false)).head(key)).unwrap().last_modified
@@ -205,7 +205,7 @@ fn the_time_of_a_file_tells_its_version() {
     let directory = local.directory.as_ref().unwrap().path();
     fs::rename(directory.join("b.parquet"), directory.join("a.parquet")).unwrap();
     assert_ne!(time(&local, &key), first);
-    // One that changed just now may change again; a statement reads one version.
+    // A file that changed just now may change again; a statement reads one version.
     memory.put("a.parquet", b"1", 5);
     let key = memory.key("a.parquet");
     assert_ne!(time(&memory, &key), time(&memory, &key));

@@ -42,7 +42,7 @@ fn texts_beside_the_labels_of_a_dimension_are_coordinates() {
 }
 
 #[test]
-fn what_marks_missing_cells_is_a_text_without_decoding() {
+fn without_decoding_a_marker_is_a_text() {
     let options = Options { decode_cf: false, ..Options::default() };
     for name in ["classic.nc", "netcdf4.nc", "zarr2.zarr", "zarr3.zarr"] {
         let opened = run(open(&data(&format!("texts/{name}")), &options, &stores())).unwrap();
@@ -108,7 +108,7 @@ fn texts_of_several_files_are_those_of_all() {
     let sites = several("site*.nc", Some("station"));
     let names = vec![Some("Oslo"), Some("Köln")];
     assert_eq!(texts(&sites.dataset, "station_name"), (Some("station"), names));
-    // As labels of a dimension of their name, they are in order.
+    // The labels of a dimension with their name are sorted.
     let named = several("site*.nc", Some("station_name"));
     let names = vec![Some("Köln"), Some("Oslo")];
     assert_eq!(texts(&named.dataset, "station_name"), (Some("station_name"), names));

@@ -47,7 +47,7 @@ fn files_are_read_by_range() {
 }
 
 #[test]
-fn a_server_without_ranges_is_told_of() {
+fn a_server_without_ranges_is_reported() {
     let (web, stores) = (web(Manners { no_ranges: true, ..Manners::default() }), stores());
     for name in ["npy/i4.npy", "npy/two.npz"] {
         let e = at(&web, name, &stores).unwrap_err();
@@ -64,7 +64,7 @@ fn a_server_without_ranges_is_told_of() {
 }
 
 #[test]
-fn a_server_without_lengths_is_told_of() {
+fn a_server_without_lengths_is_reported() {
     let (web, stores) = (web(Manners { no_lengths: true, ..Manners::default() }), stores());
     let e = at(&web, "zarr_zoo/v3.zarr/sharded", &stores).unwrap_err();
     assert!(e.to_string().contains("reports no length"), "{e}");
@@ -83,7 +83,7 @@ fn a_file_is_of_one_version_within_a_statement() {
 }
 
 #[test]
-fn a_server_that_does_not_respond_is_told_of_within_the_time_out() {
+fn a_server_that_does_not_respond_is_reported_within_the_time_out() {
     let web = web(Manners::default());
     web.server.plan(|_, _| Some(Trouble::Silent));
     let stores = Stores::with_environment(Duration::from_secs(2), []);
@@ -136,7 +136,7 @@ fn a_file_of_another_process_with_the_authority() {
         let account = ("azure.account", "acct");
         let options = Options::parse([(endpoint.as_str(), at), account]).unwrap();
         let e = run(open(&format!("{bucket}://bkt/i4.npy"), &options, &stores)).unwrap_err();
-        // It was reached: it has no such file.
+        // The server was reached: it has no such file.
         assert_eq!(e.code(), "not_found", "{family}: {e}");
     }
 }

@@ -1,4 +1,4 @@
-//! What is read of a file to open it, and files that are not valid.
+//! The bytes that are read of a file to open it, and files that are not valid.
 
 use super::*;
 use crate::formats::Format;
@@ -51,7 +51,7 @@ fn files_are_recognised() {
 }
 
 #[test]
-fn words_between_messages_are_none() {
+fn words_between_messages_are_ignored() {
     let file = bytes("cube2.grib");
     let one = u64::from_be_bytes(file[8..16].try_into().unwrap()) as usize;
     let mut text = file[..one].to_vec();
@@ -209,7 +209,7 @@ fn longitudes_go_on_across_the_meridian() {
     let all_around = longitudes(180.0, 135.0, 8, false);
     assert_eq!(all_around, [-180.0, -135.0, -90.0, -45.0, 0.0, 45.0, 90.0, 135.0]);
     assert_eq!(longitudes(340.0, 10.0, 4, false), [-20.0, -10.0, 0.0, 10.0]);
-    // There eccodes jumps from 355 to 0.
+    // On this grid eccodes jumps from 355 to 0.
     assert_eq!(longitudes(345.0, 0.0, 4, false), [345.0, 350.0, 355.0, 360.0]);
     assert_eq!(longitudes(40.0, 10.0, 4, true), [40.0, 30.0, 20.0, 10.0]);
     assert_eq!(longitudes(10.0, 350.0, 3, true), [10.0, 0.0, -10.0]);

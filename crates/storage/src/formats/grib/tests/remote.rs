@@ -95,7 +95,7 @@ impl Series {
         out
     }
 
-    /// What it takes to open the file, of which all messages are found.
+    /// The cost of opening the file. All of its messages are found.
     fn took(&self, sidecar: &str) -> Took {
         let starts = sidecar::starts(sidecar.as_bytes(), self.len);
         let read = |view: &View<'_>| Grib.read(view, "");
@@ -159,7 +159,7 @@ fn files_of_many_messages_are_opened() {
     let file = Series::new(uneven(5000, 1_000_000));
     let took = file.took("");
     assert!(took.turns < 5002 && took.requests < 5100, "{took:?}");
-    // As many short ones in a file on the disk.
+    // The same number of short messages in a file on a disk.
     let file = Series::new(uneven(20_000, 400));
     let opened = opened_bytes(&file.all()).unwrap();
     assert_eq!(variable(&opened, "t").source.shape[0], 20_000);

@@ -199,7 +199,7 @@ fn arrays_that_end_before_their_dimension_go_on_with_the_fill_value() {
         let reader = opened.reader(&v.source).unwrap();
         run(reader.read(&Region::whole(&v.source.shape))).unwrap()
     };
-    // As netCDF4 reads them: two of three rows, none, and one of three cells.
+    // netCDF4 reads the same: two of three rows, no row, and one row of three cells.
     assert_eq!(cells("v"), [1f32, 2.0, 3.0, 4.0, -9.0, -9.0].map(f32::to_ne_bytes).concat());
     assert_eq!(cells("w"), [-32767i16; 6].map(i16::to_ne_bytes).concat());
     let fill = 9.969209968386869e36;

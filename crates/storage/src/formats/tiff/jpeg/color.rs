@@ -25,7 +25,7 @@ impl Frame {
 }
 
 impl Component {
-    /// Samples of a row, without those that fill blocks.
+    /// Samples of a row, without the samples that fill blocks.
     fn row(&self, y: usize) -> &[u8] {
         &self.samples[y * self.stride..][..self.width]
     }

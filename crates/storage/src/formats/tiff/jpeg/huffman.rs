@@ -17,7 +17,7 @@ struct Table {
     short: [(u8, u8); 1 << SHORT],
     /// By length: the first code that is longer, as 16 bits.
     ends: [u32; 17],
-    /// By length: what to add to a code to get the index of its symbol.
+    /// By length: the number to add to a code to get the index of its symbol.
     shifts: [i32; 17],
     symbols: Vec<u8>,
 }

@@ -17,7 +17,8 @@ use std::ops::Range;
 use tessera_planner::catalog::Reads;
 use tessera_planner::region::Dims;
 
-/// Upper bound on the size of chunks that are read together with those that follow: larger ones cost more than a read.
+/// Upper bound on the size of chunks that are read together with the following chunks. Larger ones cost more than a
+/// read.
 const SMALL_BYTES: u64 = 16 << 10;
 
 /// Upper bound on the bytes of chunks that are read at once.
@@ -81,7 +82,7 @@ impl Chunked {
         })
     }
 
-    /// True if chunks of which a box of `len` cells is wanted are read whole, with those that follow closely.
+    /// True if chunks of which a box of `len` cells is wanted are read whole, together with chunks that follow closely.
     pub(in crate::source::chunked) fn is_read_together(&self, len: &[u64]) -> bool {
         let bytes = self.meta.unit_bytes();
         let wanted = len.iter().fold(self.meta.raw.size(), |n, &d| n.saturating_mul(d));

@@ -1,4 +1,4 @@
-//! Functions of ours that no session has by name, in parts from which another process makes them again.
+//! Functions of this crate that no session registers, as parts from which another process recreates them.
 
 use arrow::datatypes::DataType;
 use datafusion::common::{Result, internal_err};
@@ -14,11 +14,11 @@ pub(crate) enum Unnamed {
     Plain(String),
     /// A search for the parts of a pattern.
     Like {
-        /// What a text begins with.
+        /// The start of a matching text.
         start: String,
-        /// What follows, in this order.
+        /// The parts between start and end, in order.
         middle: Vec<String>,
-        /// What a text ends with.
+        /// The end of a matching text.
         end: String,
         /// True for `NOT LIKE`.
         negated: bool,

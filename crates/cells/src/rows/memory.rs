@@ -59,7 +59,7 @@ struct RowsPool {
     most: u64,
     /// `None` until the first request.
     held: Mutex<Option<Reserved>>,
-    /// The most bytes that were reserved at once, if somebody wants to know.
+    /// Peak of the reserved bytes, if it is measured.
     peak: Option<Arc<AtomicU64>>,
 }
 
@@ -70,7 +70,7 @@ struct Reserved {
 }
 
 impl RowsMemory {
-    /// Uses that budget.
+    /// The memory of rows within a budget.
     pub(super) fn new(quota: Arc<Quota>) -> Arc<Self> {
         let (used, counted, active) = Default::default();
         Arc::new(RowsMemory { quota, used, counted, active })
@@ -90,8 +90,8 @@ impl RowsMemory {
         self.used.load(Relaxed)
     }
 
-    /// The pool of one statement. `budget` is the statement's own, if it has one. `peak` gets the most bytes that are
-    /// reserved at once.
+    /// The pool of one statement. `budget` is the statement's own, if it has one. `peak` records the most bytes that
+    /// are reserved at once.
     pub(super) fn pool(
         self: &Arc<Self>,
         budget: Option<&Arc<Quota>>,

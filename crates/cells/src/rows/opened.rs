@@ -1,4 +1,4 @@
-//! Files that a reader of ours opens, with the columns of DataFusion's.
+//! File sources of this crate, with the columns of DataFusion's.
 
 use datafusion::datasource::physical_plan::{FileOpener, FileScanConfig, FileSource};
 use datafusion::error::Result;
@@ -67,7 +67,7 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// The columns that are read of a file, and what is made of them.
+    /// The columns that are read from a file, and their projection.
     pub(super) fn split(&self) -> SplitProjection {
         let table = self.inner.table_schema();
         match self.inner.projection() {

@@ -8,9 +8,9 @@
 //!       input                                           PartitionTop: by g, order v, the first 3
 //!                                                         input
 //! ```
-//! Of each partition the best k keys are known, and the worst of them as a number, with which most rows need one
-//! comparison. Equal keys stay, so the window decides as before. Where memory is short or few rows are dropped, the rest
-//! of the rows passes.
+//! The best k keys of each partition are retained, and the worst of these as a number, so that most rows need one
+//! comparison. Equal keys stay, so the window decides as before. If memory is short or few rows are dropped, all
+//! further rows pass.
 
 use super::splits::keys::{Keys, RowKeys, first_bytes};
 use crate::rows::single::{over, shown, usual};
@@ -205,7 +205,7 @@ fn charge(memory: &MemoryReservation, bytes: usize) -> bool {
     bytes == 0 || (memory.size() + bytes <= BYTES_MAX && memory.try_grow(bytes).is_ok())
 }
 
-/// What is known of the rows so far.
+/// The best keys of the rows so far.
 struct Tops {
     /// `None` if the rest of the rows passes.
     known: Option<BestKeys>,

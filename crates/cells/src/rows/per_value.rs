@@ -170,7 +170,7 @@ fn longest(values: &ArrayRef) -> Result<u64> {
 struct Searches {
     /// Batches that go without.
     left: AtomicU32,
-    /// What `left` was after the last search.
+    /// The value of `left` after the last search.
     pause: AtomicU32,
 }
 

@@ -1,4 +1,4 @@
-//! What runs rows: DataFusion's functions and rules, and the memory, files and threads of its tasks.
+//! The runtime of rows: DataFusion's functions and rules, and the memory, files and threads of its tasks.
 //!
 //! DataFusion does not check whether it has to stop, neither while planning nor between two batches, so it works in
 //! tasks of its own. A caller that no longer waits leaves its task behind, which ends with its next batch. Tasks are
@@ -30,7 +30,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Upper bound on concurrent DataFusion tasks.
 const TASKS_MAX: usize = 64;
 
-/// What the rows of all statements of a process share.
+/// The resources that the rows of all statements of a process share.
 pub struct RowsRuntime {
     pub(super) memory: Arc<RowsMemory>,
     quota: Arc<Quota>,
@@ -152,7 +152,7 @@ impl RowsRuntime {
 }
 
 impl Drop for RowsRuntime {
-    /// It may be dropped in a task, which must not block on threads.
+    /// A drop may happen in a task, which must not block on threads.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.get_mut().unwrap_or_else(PoisonError::into_inner).take()
         {

@@ -51,7 +51,7 @@ impl Checked {
         Ok(())
     }
 
-    /// The file in its version; `None` if its storage does not [tell](is_told) it.
+    /// The file in its version; `None` if its storage does not [report](is_told) it.
     pub(crate) fn version(&self, meta: &ObjectMeta, shown: &str) -> Option<u64> {
         let file = (shown, &meta.e_tag, meta.size, meta.last_modified);
         is_told(meta).then(|| self.hashes.hash_one(file))

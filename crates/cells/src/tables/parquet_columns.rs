@@ -53,7 +53,7 @@ struct Kept {
 }
 
 impl KnownColumns {
-    /// A number of these files in their versions; `None` if the version of one of them is not known, or just now.
+    /// A number of these files in their versions; `None` if a version is unknown, or its file has just changed.
     fn version(&self, checked: &Checked, files: &[ObjectMeta], root: &str) -> Option<u64> {
         let one = |meta: &ObjectMeta| checked.version(meta, &format!("{root}/{}", meta.location));
         let all = files.iter().map(one).collect::<Option<Vec<u64>>>()?;

@@ -22,7 +22,7 @@ pub(crate) const ASOF_LEFT: &str = "__asof_left";
 /// The columns of `GROUP BY` of a `PIVOT`.
 pub(crate) const KEYS: &str = "__keys";
 
-/// What a frame excludes.
+/// The exclusion of a frame.
 pub(crate) const EXCLUDE: &str = "__exclude";
 
 pub(crate) const QUOTE: char = '[';

@@ -34,7 +34,7 @@ fn decimals(values: &[ArrayRef]) -> Result<&Decimal128Array> {
     }
 }
 
-/// An exact total of numbers: those that are added and subtracted may have more than 128 bits together.
+/// An exact total, which may have more than 128 bits while numbers are added and subtracted.
 #[derive(Debug, Default)]
 pub(crate) struct WideTotal {
     low: i128,

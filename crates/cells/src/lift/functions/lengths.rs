@@ -1,7 +1,7 @@
-//! Numbers of a text, such as its length: of dictionary-encoded texts they are plain numbers.
+//! Functions of a text that return numbers, such as its length: plain numbers, also for dictionary-encoded texts.
 //!
-//! DataFusion's are dictionary-encoded like the texts, and a dictionary is taken for text where it is written. `length`
-//! and `len` are also the number of elements of a list.
+//! DataFusion's results are dictionary-encoded like the texts, and writers take a dictionary for text. `length` and
+//! `len` are also the number of elements of a list.
 
 use std::sync::Arc;
 

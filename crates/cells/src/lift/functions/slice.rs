@@ -1,8 +1,8 @@
 //! `array_slice`: the elements of a list from one position to another, as in DuckDB.
 //!
-//! Positions count from 1, negative ones from the end, and both ends are included. DataFusion's (55.2) differs where the
-//! step goes back, and refuses positions that need more than 32 bits. `array_slice` and `array_element` of a text are of
-//! its characters.
+//! Positions count from 1, negative ones from the end, and both ends are included. DataFusion (55.2) differs for
+//! negative steps, and refuses positions that need more than 32 bits. `array_slice` and `array_element` of a text
+//! select characters.
 
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ fn letters(text: &str, first: i64, last: i64) -> &str {
     &text[from..to]
 }
 
-/// The characters of each text; one text is that of each row.
+/// The characters of each text; a single text serves all rows.
 fn of_texts(
     name: &str,
     texts: &StringArray,

@@ -106,13 +106,13 @@ const SAFE_BESIDE_CONSTANTS: [&str; 12] = [
     "trunc",
 ];
 
-/// True if the expression fails for some values of its operands; whether they fail themselves does not count. What has
-/// no column fails for all rows or none.
+/// True if the expression fails for some values of its operands, whether or not these fail themselves. An expression
+/// without columns fails for all rows or none.
 pub(super) fn may_fail(expr: &Expr, schema: &DFSchema) -> bool {
     let fails = match expr {
         Expr::BinaryExpr(e) => of_operator(e, expr, schema),
         Expr::Cast(Cast { expr: value, field }) => {
-            // A type that is not known here is of an outer query.
+            // The type of a column of an outer query is unknown here.
             !value.get_type(schema).is_ok_and(|from| is_safe_cast(&from, field.data_type()))
         }
         Expr::ScalarFunction(call) => !is_safe_call(call, expr, schema),
@@ -228,7 +228,7 @@ fn is_safe_cast(from: &DataType, to: &DataType) -> bool {
             match of {
                 Decimal128(own, own_scale) => {
                     let own = i16::from(*own) - i16::from(*own_scale);
-                    // What is rounded may have one digit more.
+                    // Rounding may add a digit.
                     digits > own || (digits == own && own_scale <= scale)
                 }
                 of => bits(of).is_some_and(|(bits, _)| digits >= digits_of(bits)),

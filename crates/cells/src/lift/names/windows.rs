@@ -178,8 +178,8 @@ impl Calls<'_> {
     }
 }
 
-/// What DataFusion's planner cannot read moves to a marker among the keys of the partitions: what the frame excludes, and
-/// the order of the arguments. See [`excluding`].
+/// Moves EXCLUDE of the frame and the order of the arguments, which DataFusion's planner cannot read, to a marker among
+/// the partition keys. See [`excluding`].
 fn mark(function: &mut Function) {
     let Some(WindowType::WindowSpec(spec)) = &mut function.over else { return };
     let at = spec.partition_by.iter().position(|key| ast::exclusion(key).is_some());

@@ -188,8 +188,8 @@ impl ScalarUDFImpl for Member {
 
 /// `tessera_each(x)`: its argument as one value for each row, also where that is no row.
 ///
-/// DataFusion evaluates the items of IN over no rows, and takes those that are one value there for constants. CASE is
-/// NULL there, whatever it is over rows.
+/// DataFusion evaluates the items of IN over no rows, and takes items that return one value then for constants. CASE
+/// returns one NULL then, whatever it returns over rows.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Each {
     signature: Signature,

@@ -1,4 +1,4 @@
-//! What of a filter goes below the node under it: see [`crate::grown`].
+//! Selects the conditions of a filter that are pushed below its input: see [`crate::grown`].
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ fn divided(filter: &Filter) -> Option<(Option<Expr>, Expr)> {
     Some((all(goes), stays))
 }
 
-/// The size of what computes a column of a projection, whose items have these sizes.
+/// The size of the expression of a projection's column; `items` has the sizes of the projection's items.
 fn size_of(column: &Column, projection: &Projection, items: &[Size]) -> Size {
     let at = projection.schema.maybe_index_of_column(column);
     at.and_then(|at| items.get(at)).copied().unwrap_or(Size::COLUMN)

@@ -10,7 +10,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use std::future::ready;
 use std::sync::Arc;
 
-/// Bytes of a file in which its first character that is no blank has to be.
+/// The first non-blank character has to be among these bytes of a file.
 const START_BYTES: u64 = 4096;
 
 /// The byte order mark of UTF-8.
@@ -73,7 +73,7 @@ fn lines(bytes: BoxStream<'static, Result<Bytes>>) -> BoxStream<'static, Result<
     lines.boxed()
 }
 
-/// What may come next outside of the array's elements.
+/// The tokens that may come next outside of the array's elements.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum Next {
     #[default]
@@ -91,7 +91,7 @@ struct Array {
     depth: u64,
     is_text: bool,
     is_escaped: bool,
-    /// Bytes before.
+    /// Bytes read before.
     read: u64,
 }
 
@@ -157,7 +157,7 @@ impl Array {
     }
 }
 
-/// True for the words of an error that say where in the file it is.
+/// True for an error message with a position in the file.
 pub(super) fn has_place(what: &str) -> bool {
     what.starts_with("it has ") || what.starts_with("it ends at byte ")
 }
@@ -172,7 +172,7 @@ mod tests {
     use futures::executor::block_on;
     use object_store::memory::InMemory;
 
-    /// What the file's text is as lines, also if it comes byte by byte.
+    /// The text as lines, also if it arrives byte by byte.
     fn lines_of(text: &str) -> Result<String, String> {
         let said = |e: DataFusionError| e.strip_backtrace();
         let all = |parts: Vec<Bytes>| {

@@ -215,7 +215,6 @@ fn large_results_are_left_to_the_function() {
     assert_eq!(count.swap(0, Relaxed), 129);
 }
 
-/// What rules do with columns of an expression.
 #[test]
 fn columns_may_become_other_expressions() {
     let count = Arc::default();

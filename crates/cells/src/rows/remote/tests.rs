@@ -115,7 +115,7 @@ struct Loopback {
     way: Way,
 }
 
-/// What happens on the way.
+/// Faults of the transport.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Way {
     Nothing,
@@ -123,7 +123,7 @@ enum Way {
     Late,
     /// Between workers there is room for few messages that are not read.
     Narrow,
-    /// The messages end after so many of them, and nothing is said.
+    /// The messages end after so many of them, without an error.
     Cut(usize),
     /// The messages end after so many of them, and no other worker can run the task.
     Lost(usize),
@@ -204,7 +204,7 @@ fn without_runs(messages: Messages) -> Messages {
 
 type Messages = BoxStream<'static, std::result::Result<Bytes, ExecError>>;
 
-/// What a cluster makes of the error of a worker.
+/// Converts the error of a worker as a cluster does.
 fn fault(error: ExecError) -> RowsFault {
     match error.code() {
         "memory_exceeded" | ROWS_REFUSED | ROWS_HOLDER_LOST | "not_found" => {
@@ -375,7 +375,7 @@ async fn a_statement_that_is_dropped_leaves_nothing_on_workers() {
     }
 }
 
-/// What a partition of [`Made`] yields.
+/// The output of a partition of [`Made`].
 #[derive(Debug, Clone, Copy)]
 enum Yields {
     Rows(i64),

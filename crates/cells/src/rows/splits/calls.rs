@@ -1,8 +1,7 @@
 //! Window functions that are computed for all rows of some partitions at a time: `sum`, `avg`, `count` and others over
 //! whole partitions, those with [kernels] over frames, numbers and ranks of rows.
 //!
-//! The sums are those of DataFusion's operator to the bit where it computes them for frames; over whole partitions they
-//! are those of GROUP BY.
+//! Sums over frames have the bits of DataFusion's operator; sums over whole partitions have those of GROUP BY.
 
 mod frames;
 mod kernels;
@@ -37,9 +36,9 @@ const WHOLE: [&str; 9] =
 /// The calls of a window operator.
 #[derive(Debug)]
 pub(super) struct Calls {
-    /// `None` for those that are left to DataFusion.
+    /// `None` for calls that are left to DataFusion.
     calls: Vec<Option<Call>>,
-    /// DataFusion's operator for these.
+    /// DataFusion's operator for the calls that are left to it.
     others: Option<Arc<dyn ExecutionPlan>>,
     schema: SchemaRef,
 }
@@ -109,7 +108,7 @@ impl Calls {
         Ok(Calls { calls, others, schema: window.schema() })
     }
 
-    /// True if some are computed here.
+    /// True if some calls are computed here.
     pub(super) fn has_own(&self) -> bool {
         self.calls.iter().any(Option::is_some)
     }
@@ -124,7 +123,7 @@ impl Calls {
         self.calls.len()
     }
 
-    /// How many times the memory of the rows the calls need.
+    /// The memory of the calls as a multiple of the memory of the rows.
     pub(super) fn copies(&self) -> usize {
         let is_framed = |call: &Call| matches!(call.kind, Kind::Framed(_));
         let own = if self.calls.iter().flatten().any(is_framed) { 3 } else { 1 };
@@ -185,7 +184,7 @@ pub(super) fn start_of_last(
     Ok((0, 0))
 }
 
-/// How a call is computed here, or `None`.
+/// The kind of a call; `None` if it is left to DataFusion.
 fn kind(expr: &Arc<dyn WindowExpr>, input: &Schema) -> Result<Option<Kind>> {
     let any = expr.as_any();
     if let Some(standard) = any.downcast_ref::<StandardWindowExpr>() {
@@ -202,7 +201,7 @@ fn kind(expr: &Arc<dyn WindowExpr>, input: &Schema) -> Result<Option<Kind>> {
     let aggregate = plain.map(PlainAggregateWindowExpr::get_aggregate_expr);
     let aggregate = aggregate.or_else(|| sliding.map(|call| call.get_aggregate_expr()));
     let Some(aggregate) = aggregate else { return Ok(None) };
-    // DataFusion does not tell whether there is a FILTER in another way.
+    // DataFusion exposes a FILTER in no other way.
     if aggregate.is_distinct() || !format!("{expr:?}").ends_with("filter: None }") {
         return Ok(None);
     }
@@ -354,7 +353,7 @@ fn whole(
 
 /// The values of an argument.
 struct Values {
-    /// `None` where they are only counted.
+    /// `None` if values are only counted.
     floats: Option<Float64Array>,
     /// `None` if no value is NULL.
     nulls: Option<NullBuffer>,
@@ -380,7 +379,7 @@ impl Values {
         }
     }
 
-    /// Adds the rows that come to a frame, and the number of their values, and removes those that go.
+    /// Adds the rows that enter a frame, and the number of their values, and removes those that leave it.
     fn moved(
         &self,
         came: Range<usize>,
@@ -411,7 +410,7 @@ impl Values {
     }
 }
 
-/// Sums, means or counts, as they arise.
+/// Results of sums, means or counts, row by row.
 struct Results {
     what: What,
     floats: Vec<f64>,
@@ -521,7 +520,7 @@ fn moving(values: &Values, rows: Range<usize>, before: usize, after: usize, out:
     });
 }
 
-/// For each row, the rows that come into its frame, and those that go after that.
+/// For each row, the rows that enter its frame, and those that then leave it.
 fn around(
     rows: Range<usize>,
     before: usize,

@@ -159,7 +159,7 @@ pub(super) fn turns_of(context: &TaskContext) -> usize {
     turns(threads.map_or(1, |threads| threads.0))
 }
 
-/// What the splits of a statement may use.
+/// The limits on the splits of a statement.
 pub(super) fn bounds(name: &str, context: &TaskContext) -> Bounds {
     let most = memory_of(context);
     Bounds {
@@ -175,8 +175,8 @@ pub(super) fn one_turn(name: &str, context: &TaskContext) -> Bounds {
     Bounds { turns: 1, bytes: 0, ..bounds(name, context) }
 }
 
-/// As [`bounds`], for the partitions of a plan. Where they compute elsewhere, turns are those of there: what a partition
-/// needs here is its batches, and those that run here after all wait for each other.
+/// As [`bounds`], for the partitions of a plan. Partitions on workers use the turns of the workers: here they need
+/// memory for their batches alone, and those that run here after all wait for each other.
 pub(super) fn bounds_of(
     name: &str,
     plan: &Arc<dyn ExecutionPlan>,

@@ -135,7 +135,7 @@ pub(super) fn final_over(
     Ok(Arc::new(merged))
 }
 
-/// What is computed elsewhere.
+/// Inputs that are computed elsewhere.
 #[derive(Debug, Clone, Default)]
 struct Elsewhere {
     /// The groups of each split.
@@ -363,18 +363,18 @@ pub(super) fn evaluated(
     keys.iter().map(|key| key.evaluate(rows)?.into_array(rows.num_rows())).collect()
 }
 
-/// What the first rows show.
+/// The groups that the first rows show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Groups {
     /// Many rows share a group.
     Few,
     /// Many groups, or large rows.
     Many,
-    /// The first partition has no other rows, and they are small.
+    /// The first partition has no further rows, and the rows are small.
     All,
 }
 
-/// Reads the first rows: returns the same input, and what they show.
+/// Reads the first rows. Returns the same input, and the groups that the rows show.
 async fn sampled(
     input: &Arc<dyn ExecutionPlan>,
     keys: &[Arc<dyn PhysicalExpr>],
@@ -397,7 +397,7 @@ async fn sampled(
         groups.extend(hashes.iter().copied());
         rows += counted.num_rows();
         bytes += value_bytes(&counted);
-        // Without asking: a refusal would change the choice.
+        // Unconditionally: a refusal would change the choice.
         memory.grow(get_record_batch_memory_size(&batch));
         begun.push(batch);
     }

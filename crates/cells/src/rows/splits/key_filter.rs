@@ -67,7 +67,7 @@ pub(in crate::rows) struct Keys {
     pub(in crate::rows) schema: SchemaRef,
     /// The filter that the probe side's scan has.
     pub(in crate::rows) filter: Arc<DynamicFilterPhysicalExpr>,
-    /// Whether a missing key equals a missing key.
+    /// True if missing keys are equal.
     pub(in crate::rows) is_null_equal: bool,
     /// So many keys are rare, more are not; `None` if the scan never leaves out single rows.
     pub(in crate::rows) rare_max: Option<u64>,
@@ -84,7 +84,7 @@ pub(in crate::rows) struct KeysExec {
 pub(super) struct Applied(HashMap<u64, Option<u64>>);
 
 impl Applied {
-    /// Those of all scans of a plan.
+    /// The filters of all scans of a plan.
     pub(super) fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Self> {
         let mut filters: HashMap<u64, Option<u64>> = HashMap::new();
         plan.each(|node| {
@@ -210,8 +210,8 @@ impl ExecutionPlan for KeysExec {
     }
 }
 
-/// What is known of the keys so far. It takes no more memory for more keys, so that the filter, and with it the batches
-/// of the probe side, do not depend on the memory.
+/// The keys so far. Its size does not depend on their number, so that the filter, and with it the batches of the probe
+/// side, do not depend on the memory.
 struct Seen {
     /// `None` once the keys are not rare.
     rare: Option<Rare>,
@@ -276,7 +276,7 @@ impl Seen {
 /// Keys that are rare so far.
 struct Rare {
     words: Words,
-    /// Their number, as far as the words tell keys apart.
+    /// Number of keys, as far as the words distinguish them.
     keys: u64,
     max: u64,
     memory: MemoryReservation,

@@ -56,7 +56,7 @@ const PARTS_OF_PART: usize = 64;
 /// Rows that wait for their part may take this part of a statement's memory for rows.
 const WAITING_SHARE: usize = 2;
 
-/// The same on a worker, which may have to take over the rows of another one.
+/// As [`WAITING_SHARE`], on a worker, which may have to take over the rows of another one.
 const KEPT_SHARE: usize = 4;
 
 /// Hashes keys for parts, in the same way in each run.
@@ -86,7 +86,7 @@ pub(super) async fn by_parts(
 pub(super) struct PartGroups {
     pub(super) aggregate: AggregateExec,
     pub(super) context: Arc<TaskContext>,
-    /// False where groups that do not fit into memory are an error.
+    /// If false, groups that do not fit into memory are an error.
     pub(super) may_spill: bool,
 }
 
@@ -167,10 +167,10 @@ impl ArrivingPart {
     }
 }
 
-/// What is computed of the rows of a part.
+/// The computation over the rows of a part.
 #[derive(Debug, Clone)]
 enum Work {
-    /// Their groups. The aggregate has the splits as its input.
+    /// Groups. The aggregate has the splits as its input.
     Groups(Box<AggregateExec>),
     Sort(SortOfSplits),
 }
@@ -257,7 +257,7 @@ impl PartsExec {
         self.input().schema().fields().len()
     }
 
-    /// Fails unless there are some splits, which exist.
+    /// Fails unless the range has splits, and only ones that exist.
     fn check(&self, splits: &Range<usize>) -> Result<()> {
         if splits.start >= splits.end || splits.end > self.count_splits() {
             let all = self.count_splits();
@@ -290,8 +290,8 @@ impl PartsExec {
         }
     }
 
-    /// Distributes the rows of some of the splits to the parts. Those of a sort have bounds; their rows are not computed
-    /// again if they wait since they were sampled.
+    /// Distributes the rows of some of the splits to the parts. Parts of a sort have bounds; rows that were retained
+    /// when they were sampled are not computed again.
     ///
     /// # Errors
     /// Those of the splits; splits that do not exist.

@@ -356,7 +356,7 @@ impl Sort {
             }
             held.add(run);
         }
-        // What is computed ahead has memory, which the merge of files may need.
+        // Releases the rows that were computed ahead: the merge of files may need their memory.
         drop(runs);
         let Some(mut files) = files else {
             return Ok(Sorted::Parts(Arc::new(self.merged(held))));
@@ -466,8 +466,8 @@ impl Numbers {
 }
 
 impl Merge {
-    /// The number of parts, and what begins each of them. A batch has at most so many rows. With the number of the rows
-    /// before the first part, batches end where [`evenly`] ends them, or with their part.
+    /// The number of parts, and a function that begins each of them. A batch has at most so many rows. With the number
+    /// of the rows before the first part, batches end where [`evenly`] ends them, or with their part.
     pub(super) fn all(
         self: Arc<Self>,
         batch_rows: usize,

@@ -4,10 +4,10 @@
 //! sorted rows ──▶ whole partitions ──▶ calls ──┐
 //!             ──▶ whole partitions ──▶ calls ──┴▶ in order
 //! ```
-//! Where the partitions begin follows from the first keys of the sort, so the parts of the sort's result are cut there
-//! and computed on all threads. [`calls`](super::calls) are computed for many rows at a time; other functions are left
-//! to DataFusion's operator, part by part. Operators above each other that need one order of rows are one [chain].
-//! Workers may sort the parts: they end where partitions end, too.
+//! Partitions begin where the first keys of the sort change, so the parts of the sort's result are cut there and
+//! computed on all threads. [`calls`](super::calls) are computed for many rows at a time; other functions are left to
+//! DataFusion's operator, part by part. Operators above each other that need one order of rows are one [chain]. Workers
+//! may sort the parts: they end where partitions end, too.
 
 pub(super) mod chain;
 
@@ -279,11 +279,11 @@ struct Partitions {
     held: Vec<RecordBatch>,
     /// The rows of these.
     count: usize,
-    /// The bytes of those that came since some were computed.
+    /// The bytes of batches that arrived since rows were last computed.
     bytes: usize,
     /// Batches may be slices of the same rows.
     counted: RecordBatchMemoryCounter,
-    /// Held rows, or bytes, from which on they are computed.
+    /// Number of held rows, or bytes, at which they are computed.
     wanted: Unit,
     /// Rows that are computed at a time, with the rest of their last partition.
     usual: Unit,

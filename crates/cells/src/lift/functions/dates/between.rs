@@ -189,8 +189,8 @@ impl Between {
             .ok_or_else(|| refused(format!("`{name}`: '{part}' is not a part of a time")))
     }
 
-    /// The time that the clock shows. Parts of a day are counted between instants, but begin as on the clock, which may be
-    /// half an hour ahead.
+    /// The local time. Parts of a day are counted between instants, but begin in local time, whose offset may have half
+    /// an hour.
     fn placed(&self, us: i64, part: Option<Part>, zone: Option<Tz>) -> Result<i64> {
         let there = shown(us, zone)?;
         Ok(match (self.kind, part) {

@@ -78,7 +78,7 @@ async fn parts_below_windows_end_with_partitions() {
     }
 }
 
-/// The server sorts parts whose rows another worker keeps and does not give, or of which it gives no samples.
+/// The server sorts parts of which another worker stores rows or samples but does not send them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn rows_of_sorts_that_workers_keep_for_each_other_may_be_lost() {
     let (_directory, file) = file();

@@ -70,7 +70,7 @@ fn scan(rows: &[Row], partition: usize) -> Arc<dyn ExecutionPlan> {
     MemorySourceConfig::try_new_exec(&partitions, batch(&[]).schema(), None).unwrap()
 }
 
-/// What is compared.
+/// The condition of a join.
 #[derive(Debug, Clone, Copy)]
 struct On {
     /// `k = k`, or `k IS NOT DISTINCT FROM k AND s = s AND first.v < second.v`.
@@ -176,7 +176,7 @@ fn found(kind: JoinType, batches: &[RecordBatch]) -> Vec<Found> {
 struct Pool {
     /// Bytes of the first side with the hashes of its rows, and of a table with its rows.
     most: [usize; 2],
-    /// What of these was granted at most.
+    /// Peaks of the granted bytes.
     peaks: [AtomicUsize; 2],
     limit: usize,
     used: AtomicUsize,

@@ -5,8 +5,8 @@
 //! split ──▶ …                         ┘
 //!           all rows wait ─────────────▶ distributed to parts, in the order of the splits ──▶ each part is sorted
 //! ```
-//! Samples follow from the rows of a split alone, and bounds from the samples of all splits, so whoever asks for them has
-//! the same ones. Parts follow each other as the rows of the result do. Equal keys are in the order of their splits.
+//! Samples follow from the rows of a split alone, and bounds from the samples of all splits, so all workers get the
+//! same ones. Parts follow each other as the rows of the result do. Equal keys are in the order of their splits.
 
 use super::super::gather::{Unit, bounds, memory_of, partitions_of, turns_of};
 use super::super::in_order::{Begin, in_order};
@@ -39,7 +39,7 @@ const STEP: usize = 16;
 const SAMPLES_MAX: usize = 256;
 const SAMPLE_BYTES_MAX: usize = 16 << 10;
 
-/// Of a longer key these first bytes are the sample. As a bound they are before all keys that begin with them.
+/// Maximum bytes of a key that are the sample. As a bound they are before all keys that begin with them.
 const KEY_BYTES_MAX: usize = 4 << 10;
 
 /// Rows whose parts are not known yet may take this part of a worker's memory for rows of a statement.
@@ -191,13 +191,13 @@ impl Sampler {
     }
 }
 
-/// What is found in a split.
+/// The output of a split.
 enum Found {
     Rows {
         split: usize,
         rows: Vec<RecordBatch>,
     },
-    /// Behind its last rows.
+    /// The samples, behind the last rows.
     Samples(Vec<Sample>),
 }
 
@@ -314,7 +314,7 @@ impl SortOfSplits {
         before: usize,
         context: &Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        // What does not fit goes to files early: a task whose first rows find no memory would fail.
+        // Rows that do not fit go to files early: a task whose first rows find no memory would fail.
         let most = memory_of(context) / SORTING_SHARE / turns_of(context).max(1);
         sorted_beside(rows, self.order.clone(), (before, most), context).await
     }

@@ -127,7 +127,7 @@ mod tests {
 
     /// Expected values from DuckDB 2.0.
     #[test]
-    fn clocks_are_put_forward_and_back() {
+    fn daylight_saving_transitions_match_duckdb() {
         for (zone, from, months, days, want) in [
             ("Europe/Berlin", "2020-03-28T02:30:00+01:00", 0, 1, "2020-03-29T03:30:00+02:00"),
             ("Europe/Berlin", "2020-03-30T02:30:00+02:00", 0, -1, "2020-03-29T03:30:00+02:00"),

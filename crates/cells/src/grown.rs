@@ -69,7 +69,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn conditions_stay_once_they_are_deep_or_large() {
+    fn deep_or_large_conditions_stay_above_a_projection() {
         // A comparison of a column with a literal, below any projection.
         assert!(!size(2, 1).stays_above(size(10_000, 100)));
         // Columns renamed.

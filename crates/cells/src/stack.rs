@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    fn a_thread_gives_its_stack_back_and_goes_on() {
+    fn a_thread_releases_its_stack_and_continues() {
         let thread = std::thread::Builder::new().stack_size(128 << 20);
         let run = thread.spawn(|| {
             let kept = std::hint::black_box([7u8; 8192]);

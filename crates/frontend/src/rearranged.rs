@@ -172,7 +172,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The `TABLESAMPLE` of one relation that `USING SAMPLE` means, and where that stands.
+    /// The `TABLESAMPLE` of one relation that replaces `USING SAMPLE`, and the range of the latter.
     fn sample(
         &self,
         from: &Range<usize>,

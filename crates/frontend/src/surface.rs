@@ -153,7 +153,8 @@ impl Decision {
     }
 }
 
-/// The name of a CTE that is tensors whatever its query, as `COPY` takes a query: what `INSERT INTO` adds.
+/// The name of the CTE with the tensors that `INSERT INTO` adds: it is tensors whatever its query is, as `COPY` takes
+/// one.
 pub const INSERTED: &str = "__inserted";
 
 /// True if a CTE has this name.

@@ -188,7 +188,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn types_have_the_names_that_casts_take() {
+    fn types_are_named_as_in_casts() {
         let text = || Box::new(DataType::Utf8);
         for (of, name) in [
             (DataType::Int64, "int64"),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_have_types_of_what_they_contain() {
+    fn columns_show_the_types_of_their_elements() {
         let field = |name: &str, of: DataType| Arc::new(Field::new(name, of, true));
         let list = DataType::List(field("item", DataType::Utf8View));
         let record =
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_have_these_names() {
+    fn messages_use_the_names_of_types() {
         for (message, told) in [
             ("cannot add Date32 and Decimal128(10, 2)", "cannot add date and decimal(10, 2)"),
             ("x = Int64(1) AND s = Utf8(\"a\")", "x = 1 AND s = 'a'"),

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zones_come_and_go() {
+    fn at_time_zone_adds_and_removes_zones() {
         use DataType::{Date32, Int64, Timestamp};
         use TimeUnit::{Microsecond, Millisecond};
         let of = |kind: DataType| result(&Field::new("t", kind, true), "Europe/Berlin").ok();

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn names_count_as_what_they_stand_for() {
+    fn names_count_as_their_expressions() {
         let names = BTreeMap::from([("a".to_string(), Parts { count: 7, depth: 4 })]);
         let size = |sql| {
             let Parts { count, depth } = Parts::of(&expr(sql), &names);

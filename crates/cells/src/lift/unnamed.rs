@@ -95,7 +95,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn functions_are_made_again_from_their_parts() {
+    fn functions_are_recreated_from_their_parts() {
         let labels: [ArrayRef; 2] = [
             Arc::new(Float64Array::from(vec![2.5, -0.0, f64::NAN, 2.5])),
             Arc::new(StringArray::from(vec![Some("a"), Some("b"), Some("c"), None])),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_of_the_same_names_are_others() {
+    fn other_functions_of_the_same_names_have_no_parts() {
         use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
         for name in ["one_nan", "member", "tessera_like", "tessera_rank", "sqrt"] {
             let other = create_udf(

@@ -227,7 +227,7 @@ impl Reader {
         Ok(rows.map_err(move |e| behind(first, 0, e)).boxed())
     }
 
-    /// The reader's state where the range begins, and the one behind it for each state.
+    /// The reader's state at the start of the range, and at its end for each state at the start.
     async fn state_before(
         &self,
         at: &Path,

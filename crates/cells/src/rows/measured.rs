@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_retains_no_plan() {
+    fn measurements_retain_no_plan() {
         let is_stopped: IsStopped = Arc::new(|| false);
         let empty: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
         let held = Arc::downgrade(&empty);

@@ -243,7 +243,7 @@ mod tests {
     use datafusion::execution::memory_pool::MemoryConsumer;
 
     #[test]
-    fn rows_are_a_part_of_the_budget_and_share_it() {
+    fn statements_share_the_part_of_the_budget_for_rows() {
         let quota = Quota::new(64 << 20);
         let rows = RowsMemory::new(quota.clone());
         let peak = Arc::new(AtomicU64::new(0));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_gets_the_least() {
+    fn every_statement_gets_the_minimum() {
         let quota = Quota::new(8 << 20);
         let rows = RowsMemory::new(quota.clone());
         let pools: Vec<_> = (0..3).map(|_| rows.pool(None, None)).collect();

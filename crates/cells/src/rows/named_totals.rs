@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn items_that_only_name_totals_are_left_out() {
+    fn projections_that_only_rename_totals_are_removed() {
         let count = TOTALS_MIN as i64;
         // In another order.
         let items = (0..count).rev().map(|i| col(format!("t{i}")).alias(format!("a{i}")));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn other_items_stay() {
+    fn other_projections_stay() {
         let count = TOTALS_MIN as i64;
         let column = |i: i64| col(format!("t{i}"));
         let twice = |i: i64| column(i.max(1)).alias(format!("a{i}"));

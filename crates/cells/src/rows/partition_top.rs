@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn first_rows_stay_whatever_the_memory() {
+    fn first_rows_are_retained_in_any_memory() {
         let all = batch();
         let before = |i: usize| (0..N).filter(|&j| g(j) == g(i) && v(j) < v(i)).count();
         let before: Vec<usize> = (0..N).map(before).collect();
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn many_partitions_end_the_operator() {
+    fn many_partitions_stop_the_selection() {
         let g = Int32Array::from_iter_values(0..TRIAL as i32);
         let v = Float64Array::from(vec![0.0; TRIAL]);
         let columns = [("g", Arc::new(g) as ArrayRef), ("v", Arc::new(v) as ArrayRef)];
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_are_those_of_the_whole_sort() {
+    async fn results_match_a_full_sort() {
         let config = SessionConfig::new().with_target_partitions(1).with_batch_size(64);
         let context = SessionContext::new_with_config(config);
         let all = batch();

@@ -107,8 +107,9 @@ impl RowsRuntime {
         Ok(in_order(&state.with_runtime_env(environment).build()))
     }
 
-    /// The task context of the cell blocks of one statement: rows in memory are bounded by a share of the limit. `config`
-    /// is that of the state, or what the plan needs beside it. `peak` gets the most memory that is reserved at once.
+    /// The task context of the cell blocks of one statement: rows in memory are bounded by a share of the limit.
+    /// `config` is that of the state, possibly with additions for the plan. `peak` records the most memory that is
+    /// reserved at once.
     pub(super) fn task_context(
         &self,
         state: &SessionState,

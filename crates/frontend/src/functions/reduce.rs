@@ -44,7 +44,7 @@ macro_rules! reduction {
     };
 }
 
-/// The same of a reduction that skips NaN.
+/// As `reduction`, for a reduction that skips NaN.
 macro_rules! without_nan {
     ($name:literal, $doc:literal $(, $more:literal)*) => {
         row(concat!($name, "(x, axis => NULL", $(", ", $more,)* ", keepdims => false)"), call, $doc)
@@ -312,7 +312,7 @@ pub(super) fn reduce(
             let x = truth(l, x, name, span)?;
             let op = if kind == Reduction::Any { ReduceKind::Any } else { ReduceKind::All };
             let answer = l.b.reduce(x, op, how).at(span)?;
-            // NaN that are skipped are no masked cells.
+            // Skipped NaN are not masked cells.
             let nullable = l.b.node(t.node).nullable;
             if nullable { no_rows(l, answer, t.node, how, span)? } else { answer }
         }
@@ -352,7 +352,7 @@ fn bools(
     no_rows(l, answer, x, how, span)
 }
 
-/// The answers, NULL where no cell of `x` is unmasked, or there is none.
+/// The results, NULL where `x` has no cells, or only masked ones.
 fn no_rows(
     l: &mut Lowerer<'_, '_>,
     answer: NodeId,

@@ -128,7 +128,7 @@ pub(crate) struct Item {
     pub(crate) tensor: Tensor,
     /// Its source text.
     pub(crate) text: Option<Arc<str>>,
-    /// What it has in common with the other items of its block.
+    /// The parts that it shares with the other items of its block.
     pub(crate) dataset: Arc<DatasetLabels>,
 }
 

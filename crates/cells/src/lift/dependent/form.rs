@@ -242,7 +242,7 @@ mod tests {
     use arrow::datatypes::TimeUnit::{Microsecond, Nanosecond};
 
     #[test]
-    fn casts_that_make_values_equal_are_no_equality() {
+    fn casts_that_are_not_one_to_one_are_no_equality() {
         use DataType::{
             Date32, Decimal128, Float64, Int32, Int64, List, Timestamp, Utf8, Utf8View,
         };

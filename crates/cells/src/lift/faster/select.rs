@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn only_expressions_that_cannot_fail_are_taken() {
+    fn only_expressions_that_cannot_fail_are_replaced() {
         let field = |name: &str, kind| Field::new(name, kind, true);
         let fields = vec![
             field("k", DataType::Int32),

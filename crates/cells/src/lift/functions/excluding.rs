@@ -428,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_of_a_frame() {
+    fn remaining_rows_of_a_frame() {
         let rest = |excluded: Excluded, frame: Range<usize>, row, peers: Range<usize>| {
             excluded.rest(&frame, row, &peers).into_iter().flatten().collect::<Vec<usize>>()
         };

@@ -12,7 +12,7 @@ use datafusion::logical_expr::{
 use super::inner::of_inner;
 use super::recomputed;
 
-/// Those of DataFusion (55.2), of all values or of different ones.
+/// Aggregates of DataFusion (55.2) that get sliding frames here, with or without DISTINCT.
 pub(super) const NAMES: [&str; 10] = [
     "any_value",
     "approx_distinct",

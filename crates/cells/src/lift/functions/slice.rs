@@ -332,7 +332,7 @@ mod tests {
 
     /// Expected values from DuckDB: `s[first:last]`.
     #[test]
-    fn letters_of_texts_are_duckdbs() {
+    fn characters_of_texts_match_duckdb() {
         let cases = [
             ("hello", 2, 4, "ell"),
             ("hello", 0, 2, "he"),
@@ -353,7 +353,7 @@ mod tests {
 
     /// Expected values from DuckDB: `list_slice(range(1, n + 1), first, last, step)`.
     #[test]
-    fn positions_of_slices_are_duckdbs() {
+    fn positions_of_slices_match_duckdb() {
         let cases: [(i64, i64, i64, i64, &[i64]); 21] = [
             (3, 1, 2, 1, &[1, 2]),
             (3, -2, -1, 1, &[2, 3]),

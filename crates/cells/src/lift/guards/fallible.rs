@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_for_some_values_is_known() {
+    fn fallible_expressions_are_known() {
         let regex = |of: Expr, by: Expr| {
             Expr::BinaryExpr(BinaryExpr::new(Box::new(of), Operator::RegexMatch, Box::new(by)))
         };

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_written_out() {
+    fn named_windows_are_expanded() {
         let windows = "w AS (PARTITION BY k), v AS (w ORDER BY i), f AS (v ROWS 2 PRECEDING)";
         for (call, want) in [
             ("sum(x) OVER w", "sum(x) OVER (PARTITION BY k)"),
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_out_is_bounded() {
+    fn expansions_are_bounded() {
         let keys = vec!["k"; 1000].join(", ");
         let calls = vec!["sum(x) OVER w"; 500].join(", ");
         let error = expanded(&calls, &format!("w AS (PARTITION BY {keys})")).unwrap_err();

@@ -226,7 +226,7 @@ mod tests {
     use arrow::datatypes::Field;
 
     #[test]
-    fn signs_go_in_nested_values() {
+    fn signs_are_cleared_in_nested_values() {
         let x: ArrayRef = Arc::new(Float64Array::from(vec![Some(-f64::NAN), Some(-0.0), None]));
         let field = Arc::new(Field::new("x", DataType::Float64, true));
         let rows: ArrayRef = Arc::new(StructArray::from(vec![(field, x)]));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_of_nan_and_zero_go() {
+    fn signs_of_nan_and_zero_are_cleared() {
         let x: ArrayRef = Arc::new(Float64Array::from(vec![Some(-f64::NAN), Some(-0.0), None]));
         let signs = |zero: bool| {
             let signature = Signature::any(1, Volatility::Immutable);

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_upon_each_other_become_one() {
+    fn adjacent_filters_are_merged() {
         let condition = |x: i64| col("v").gt(lit(x));
         let plan = table().filter(condition(1)).unwrap().filter(condition(2)).unwrap();
         let plan = plan.filter(condition(1)).unwrap().build().unwrap();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_that_are_random_stay_as_many_as_they_are() {
+    fn random_conditions_are_not_merged() {
         let half = || random().lt(lit(0.5));
         let plan = table().filter(half()).unwrap().filter(half()).unwrap().build().unwrap();
         let one = merged(filter(plan));

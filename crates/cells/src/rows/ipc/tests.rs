@@ -122,7 +122,7 @@ async fn a_footer_out_of_order_is_one_range() {
 }
 
 #[tokio::test]
-async fn what_is_read_is_counted() {
+async fn reads_are_charged() {
     let options =
         |compression| IpcWriteOptions::default().try_with_compression(compression).unwrap();
     let rows = 100_000;

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_errors_that_name_the_byte() {
+    fn malformed_arrays_are_errors_with_the_byte() {
         for (text, reason) in [
             ("[{}", "it ends at byte 3 within the array"),
             ("[{\"a\": \"", "it ends at byte 8 within the array"),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_lines_and_arrays_are_told_apart() {
+    fn files_of_lines_and_arrays_are_distinguished() {
         for (text, array) in [
             ("[{\"a\": 1}]", true),
             ("\u{feff} \r\n[{\"a\": 1}]", true),

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_the_table_has_are_passed() {
+    fn known_keys_are_accepted() {
         for text in [
             "",
             "{\"a\": 1}\n{\"o\": {\"x\": 2}, \"a\": null}\n",
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn other_keys_are_errors_with_their_row() {
+    fn unknown_keys_are_errors_with_their_row() {
         for (text, row, key) in [
             ("{\"b\": 1}", 1, "b"),
             ("{\"a\": 1}\n{\"a\": 1, \"x\": 2}", 2, "x"),

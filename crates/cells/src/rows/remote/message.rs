@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_of_one_side_is_a_batch_of_the_other() {
+    fn batches_arrive_as_they_were_sent() {
         let batches = [
             batch(0, 10, &["a", "b"]),
             batch(10, 1, &["a", "b"]),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_attempt_begins_its_batch_anew() {
+    fn a_second_attempt_restarts_its_batch() {
         let whole = batch(0, 400_000, &["a", "b"]);
         let first = BatchWriter::default().messages(&whole).unwrap();
         let second = BatchWriter::default().messages(&whole).unwrap();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_as_they_were_written() {
+    fn messages_round_trip() {
         let done = RowsDone { rows: 7, batches: 2, seconds: 0.5, peak_bytes: 1 << 30 };
         let runs = RowsRuns { rows: 7, seconds: 0.5 };
         assert_eq!(Answer::read(super::done(&done).unwrap()).unwrap(), Answer::Done(done));

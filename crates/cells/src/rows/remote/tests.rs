@@ -305,7 +305,7 @@ async fn workers_with_little_memory_compute_the_same_bits() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn tasks_that_are_lost_run_on_the_server_without_the_batches_that_it_has() {
+async fn lost_tasks_run_on_the_server_without_repeating_batches() {
     for after in [0, 1, 2] {
         have_the_bits_of_the_server(5, 1 << 30, Way::Lost(after)).await;
     }
@@ -496,7 +496,7 @@ async fn a_panic_on_a_worker_is_an_error_and_never_fewer_rows() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_stream_without_its_end_is_not_an_end() {
+async fn a_stream_without_done_is_lost() {
     use Yields::Rows;
     // Three messages: two batches and `Done`.
     let parts = || vec![vec![Rows(5000), Rows(5000)], vec![Rows(5000), Rows(5000)]];
@@ -553,7 +553,7 @@ async fn messages(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_worker_says_what_it_lacks_and_what_it_refuses() {
+async fn a_worker_reports_missing_plans_and_refusals() {
     let world = World::new();
     let worker = world.workers(1, 1 << 30).remove(0);
     let engine = datafusion::DATAFUSION_VERSION.to_string();

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn batches_end_at_multiples_however_the_rows_come() {
+    async fn batches_end_at_multiples_whatever_the_pieces() {
         let expected: Vec<Vec<i64>> = vec![vec![3], vec![4, 5, 6, 7], vec![8, 9, 10, 11], vec![12]];
         for ends in
             [&[13][..], &[4, 8, 12, 13], &[5, 5, 6, 13], &[4, 5, 6, 7, 8, 9, 10, 11, 12, 13]]

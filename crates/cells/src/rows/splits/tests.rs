@@ -218,7 +218,7 @@ pub(in crate::rows) fn file() -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn splits_have_the_rows_of_the_whole_and_the_same_bits_on_any_threads() {
+async fn splits_have_the_same_rows_and_bits_on_any_number_of_threads() {
     let (_directory, path) = file();
     let world = |threads, is_split| World { threads, memory: 1 << 30, is_split };
     for sql in QUERIES {

@@ -310,7 +310,7 @@ mod tests {
 
     /// Expected values from DuckDB 2.0.
     #[test]
-    fn parts_and_ages_are_those_of_duckdb() {
+    fn parts_and_ages_match_duckdb() {
         for (part, from, to, diff, sub) in [
             ("quarter", "2020-01-31", "2021-02-28", 4, 4),
             ("month", "2020-01-31", "2020-02-29", 1, 1),

@@ -215,7 +215,7 @@ mod tests {
 
     /// Expected values from DuckDB 2.0.
     #[test]
-    fn starts_are_those_of_duckdb() {
+    fn starts_match_duckdb() {
         let us = |text: &str| parse_period(text, Calendar::Standard).unwrap().0;
         let of = |months, days, hours: i64| {
             IntervalMonthDayNano::new(months, days, hours * 3_600_000_000_000)

@@ -145,7 +145,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn ranges_are_put_together_from_blocks() {
+    fn ranges_are_merged_from_blocks() {
         let rows = 3 * ROWS * BLOCKS + 100;
         let schema = Arc::new(Schema::new(vec![Field::new("x", DataType::Int64, true)]));
         let aggregate = AggregateExprBuilder::new(sum_udaf(), vec![Arc::new(Column::new("x", 0))])

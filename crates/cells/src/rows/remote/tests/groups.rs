@@ -87,7 +87,7 @@ const PARTED: [&str; 3] = [
 
 /// The server groups the rows of parts that another worker stores but does not send.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn rows_that_workers_keep_for_each_other_may_be_lost() {
+async fn rows_stored_on_other_workers_may_be_lost() {
     let (_directory, file) = file();
     let world = World::new();
     let server = world.runtime(1 << 30);
@@ -112,7 +112,7 @@ async fn rows_that_workers_keep_for_each_other_may_be_lost() {
 
 /// Rows that do not fit into the memory of a worker are kept in files.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn workers_with_little_memory_keep_rows_in_files() {
+async fn workers_with_little_memory_store_rows_in_files() {
     let (_directory, file) = file();
     let world = World::new();
     let server = world.runtime(1 << 30);

@@ -80,7 +80,7 @@ async fn parts_below_windows_end_with_partitions() {
 
 /// The server sorts parts of which another worker stores rows or samples but does not send them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn rows_of_sorts_that_workers_keep_for_each_other_may_be_lost() {
+async fn rows_of_sorts_stored_on_other_workers_may_be_lost() {
     let (_directory, file) = file();
     let world = World::new();
     let server = world.runtime(1 << 30);
@@ -103,7 +103,7 @@ async fn rows_of_sorts_that_workers_keep_for_each_other_may_be_lost() {
 
 /// Rows that do not fit into the memory of a worker are kept in files, before and after they are distributed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn workers_with_little_memory_keep_rows_of_sorts_in_files() {
+async fn workers_with_little_memory_store_rows_of_sorts_in_files() {
     let (_directory, file) = file();
     let world = World::new();
     let server = world.runtime(1 << 30);

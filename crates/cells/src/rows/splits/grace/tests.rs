@@ -386,7 +386,7 @@ async fn joins_go_to_files_where_the_rows_fit_and_their_table_does_not() {
 
 /// DataFusion hashes a batch at a time, so the hashes of one large batch need memory, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn the_hashes_of_the_first_side_are_counted_where_it_is_one_batch() {
+async fn hashes_of_a_first_side_of_one_batch_are_counted() {
     let (first, second) = (first_side(), second_side());
     let on = On { is_all: false };
     let rows = async |kind: JoinType| {

@@ -1,4 +1,4 @@
-//! Spans of time: numbers whose attributes `units` and `dtype` say what they count, as xarray stores `timedelta64`.
+//! Spans of time: numbers with their unit in the attributes `units` and `dtype`, as xarray stores `timedelta64`.
 //!
 //! ```text
 //! step  {units: hours, dtype: timedelta64[ns]}      Duration(ns)

@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Minimum time between two releases by a thread: the kernel zeroes the pages anew when they are touched again.
+/// Minimum time between two releases by a thread: the kernel zeroes the pages again when they are touched.
 const EVERY: Duration = Duration::from_secs(1);
 /// Bytes below the caller's frame that are retained: more than the calls here need.
 const MARGIN: usize = 64 << 10;

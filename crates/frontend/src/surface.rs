@@ -315,7 +315,7 @@ fn item_expr(item: &SelectItem) -> Option<&Expr> {
     }
 }
 
-/// The decision of one select item of a block over so many relations, if it makes the block one of cells.
+/// The decision of one select item of a block over `relations` relations, if it makes the block one of cells.
 fn item(item: &SelectItem, relations: usize) -> Option<Decision> {
     let Some(expr) = item_expr(item) else {
         return Some(Decision::cell(Reason::Wildcard, item.span()));
@@ -336,7 +336,7 @@ fn item(item: &SelectItem, relations: usize) -> Option<Decision> {
     })
 }
 
-/// Describes a call that only rows have, in a block over so many relations.
+/// Describes a call that only rows have, in a block over `relations` relations.
 ///
 /// A name alone decides over one relation only: cells of two tensors are pairs of all with all, which
 /// `corr(a.v, b.v)` does not ask for. The form decides as the clauses of a block do.

@@ -60,7 +60,7 @@ pub fn type_name(of: &DataType) -> String {
     spoken(&of.to_string())
 }
 
-/// The name of a column's type, as DESCRIBE shows it: with the types of what it contains, as `int64[]`.
+/// The name of a column's type, as DESCRIBE shows it: with the types of its elements, as `int64[]`.
 pub fn column_type(field: &Field) -> String {
     if let Some(calendar) = calendar(field).filter(|&calendar| calendar != Calendar::Standard) {
         // Arrow lacks the calendar, and would show the type of plain numbers.

@@ -96,7 +96,7 @@ impl ScalarUDFImpl for Operation {
     }
 }
 
-/// True for numbers of at most as many digits as a decimal of 128 bits has.
+/// True for numbers with at most the digits of a decimal of 128 bits.
 pub(super) fn is_within(digits: i128) -> bool {
     const LIMIT: u128 = 10_u128.pow(DECIMAL128_MAX_PRECISION as u32);
     digits.unsigned_abs() < LIMIT

@@ -269,7 +269,7 @@ impl Taken {
         let keys = || names.iter().map(|name| column(name.as_str()));
         let (answers, value) = match (kind, own) {
             (Kind::Exists, _) => {
-                // DISTINCT over groups of more keys would be left out (DataFusion 55.2).
+                // DataFusion (55.2) would drop a DISTINCT over groups of more keys.
                 let rows = Aggregate::try_new(Arc::new(rows), keys().collect(), Vec::new())?;
                 let rows = LogicalPlan::Aggregate(rows);
                 (project(keys().chain([found(state)?.alias(&name)]).collect(), rows)?, {

@@ -116,8 +116,8 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     // Else a split with many groups would pass on its later rows ungrouped. Where that begins depends on the ends of
     // batches, and would change the bits of float sums.
     options.execution.skip_partial_aggregation_probe_ratio_threshold = 1.0;
-    // The reader leaves out row groups by their statistics, and operators above it leave out rows: where the reader leaves
-    // out single rows, it takes two to three times as long for those that it keeps.
+    // The reader skips row groups by their statistics, and operators above it drop rows: a reader that skips single
+    // rows takes two to three times as long for those that it returns.
     options.execution.parquet.pushdown_filters = false;
     // A table with a slot for each possible key, most of them empty, is faster than a hash table and needs more memory.
     if memory >= PLACES_MIN {

@@ -446,7 +446,7 @@ fn is_of_two_relations(part: &Expr) -> bool {
     !left.is_empty() && !right.is_empty() && left.is_disjoint(&right)
 }
 
-/// True for a condition that may be evaluated twice, beside what it guards.
+/// True for a condition that may be evaluated a second time, as a guard.
 fn is_usable(guard: &Expr) -> Result<bool> {
     if is_constant(guard) {
         return Ok(false);

@@ -177,7 +177,7 @@ impl Over<'_> {
                 let plan = Projection::try_new(items, Arc::new(input))?;
                 Ok(Some(LogicalPlan::Projection(plan)))
             }
-            // A row that is left out would stay with NULL in a LEFT JOIN.
+            // In a LEFT JOIN, a row that the filter drops would stay with NULL.
             LogicalPlan::Filter(filter) if !self.is_outer => {
                 let Some(input) = self.operator(&filter.input)? else { return Ok(None) };
                 let condition = inside(&filter.predicate, self.first.schema())?;

@@ -249,10 +249,10 @@ impl Reader {
         Ok((state, ends))
     }
 
-    /// Reads on to the end of a row that goes on at `from`. `parts` begin with a row.
+    /// Reads on to the end of a row that continues at `from`. `parts` begin with a row.
     ///
     /// # Errors
-    /// Those of the store; the file ends within quotes.
+    /// The errors of the store; a file that ends within quotes.
     async fn read_row_end(
         &self,
         file: &PartitionedFile,

@@ -140,7 +140,7 @@ struct IpcSource {
     account: Option<Arc<Account>>,
 }
 
-/// The reader, which charges what it reads to the budget; `None` for readers of other formats.
+/// The reader, with its memory charged to the budget; `None` for readers of other formats.
 pub(super) fn charged(
     source: &Arc<dyn FileSource>,
     quota: &Arc<Quota>,

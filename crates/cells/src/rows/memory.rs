@@ -55,7 +55,7 @@ pub(super) struct RowsMemory {
 struct RowsPool {
     of: Arc<RowsMemory>,
     account: Arc<Account>,
-    /// Maximum by the statement's own budget, whatever the others use.
+    /// Maximum by the statement's own budget, independent of other statements.
     most: u64,
     /// `None` until the first request.
     held: Mutex<Option<Reserved>>,

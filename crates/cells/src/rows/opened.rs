@@ -6,7 +6,7 @@ use datafusion_datasource::projection::SplitProjection;
 use object_store::ObjectStore;
 use std::sync::Arc;
 
-/// The methods of a `FileSource` that wraps another one in its field `inner`: what is read and how it is shown.
+/// The methods of a `FileSource` that wraps another one in its field `inner`: they delegate to it.
 macro_rules! as_inner {
     () => {
         fn table_schema(&self) -> &::datafusion::datasource::table_schema::TableSchema {

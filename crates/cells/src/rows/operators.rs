@@ -11,7 +11,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use std::sync::Arc;
 use tessera_planner::explain;
 
-/// An operator of rows and what it reads.
+/// An operator of rows and its inputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operator {
     /// Name of the physical operator; for a part that workers compute, `rows on workers` with the bytes of its files.

@@ -200,7 +200,7 @@ impl ExecutionPlan for PartitionTopExec {
     }
 }
 
-/// True if there is memory for so many more bytes.
+/// True if there is memory for `bytes` more.
 fn charge(memory: &MemoryReservation, bytes: usize) -> bool {
     bytes == 0 || (memory.size() + bytes <= BYTES_MAX && memory.try_grow(bytes).is_ok())
 }
@@ -289,7 +289,7 @@ impl BestKeys {
 /// The partitions, numbered as groups.
 struct Groups {
     partitions: Vec<Arc<dyn PhysicalExpr>>,
-    /// Makes bytes of keys that the interner does not tell apart as the window does: -0.0 and 0.0 are one group.
+    /// Makes bytes of keys that the interner groups differently than the window: -0.0 and 0.0 are one group.
     bytes: Option<RowConverter>,
     interner: Box<dyn GroupValues>,
     /// The group of each row of the last batch.
@@ -363,7 +363,7 @@ struct Best {
 }
 
 impl Best {
-    /// Makes room for that many groups; the bytes of all with their first keys.
+    /// Makes room for `groups` groups. Returns the bytes of all with their first keys.
     fn grow(&mut self, groups: usize) -> usize {
         let keys = self.rows.min(FIRST_KEYS);
         self.worst.resize(groups, u128::MAX);

@@ -87,7 +87,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_planner::explain;
 
-/// Upper bound on the splits of a part that goes to workers whatever its size.
+/// Upper bound on the splits of a part that goes to workers independent of its size.
 const ALL_SPLITS_MAX: usize = 256;
 
 /// Runs tasks of rows on workers.
@@ -365,7 +365,8 @@ impl Spreading {
         Ok(Some(Arc::new(Part { number, template, tasks, kept, bytes, encoded, peers })))
     }
 
-    /// The encoded part, or the reason why it stays. `moves_less` if fewer rows come to the server than it would read.
+    /// The encoded part, or the reason why it stays. `moves_less` if workers send fewer rows than the server would
+    /// read.
     fn encoded(
         &self,
         template: &Arc<dyn ExecutionPlan>,
@@ -421,7 +422,7 @@ struct Extent {
     bytes: u64,
     /// Bytes of the largest build side.
     build_bytes: u64,
-    /// True if rows are left out, joined or grouped.
+    /// True if rows are filtered, joined or grouped.
     is_reduced: bool,
     /// True if a join outside of it fills a filter of its scans.
     is_filtered_from_outside: bool,

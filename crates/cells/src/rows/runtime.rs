@@ -58,7 +58,7 @@ pub struct RowsState {
 }
 
 impl RowsRuntime {
-    /// Rows that use that budget, spill to that store and are computed by so many threads.
+    /// A runtime with that budget, scratch space and number of threads.
     pub fn new(quota: Arc<Quota>, store: Arc<Store>, threads: usize) -> Arc<Self> {
         Arc::new(RowsRuntime {
             memory: RowsMemory::new(quota.clone()),

@@ -39,7 +39,7 @@ impl fmt::Debug for SharedRun {
 }
 
 impl SharedRun {
-    /// Shares a run of so many roots with `total` rows between splits of `rows` rows.
+    /// Shares a run of `roots` roots with `total` rows between splits of `rows` rows.
     pub(super) fn new(run: Pieces, roots: usize, total: u64, rows: u64) -> Arc<Self> {
         let split = |start: u64| {
             let left = rows.min(total - start) * roots as u64;
@@ -99,7 +99,7 @@ impl SharedRun {
                 }
             }
             let mut run = self.run.lock().await;
-            // Another split may have read it meanwhile.
+            // Another split may have read it in between.
             match self.arrived(split) {
                 Ok(None) => {}
                 Ok(Some(piece)) => return Some(Ok(piece)),

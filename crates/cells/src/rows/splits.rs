@@ -93,13 +93,13 @@ const SPLITS_MAX: u64 = 1024;
 const FIRST_ROWS_MAX: usize = 1 << 13;
 
 impl SplitSize {
-    /// Splits of about so many bytes.
+    /// Splits of about `bytes` bytes.
     pub(super) fn of(bytes: u64) -> Self {
         let bytes = bytes.max(1);
         SplitSize { rows: (bytes / ROW_BYTES).max(1), bytes }
     }
 
-    /// Rows of a split of so many rows in total.
+    /// Rows of a split of a scan with `total` rows.
     pub(super) fn rows_of(self, total: u64) -> u64 {
         self.rows.max(total.div_ceil(SPLITS_MAX))
     }

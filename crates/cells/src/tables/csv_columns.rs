@@ -39,7 +39,7 @@ impl Layout {
     /// The columns of files in their order, by their first rows; `shown` is the name of a file in messages.
     ///
     /// # Errors
-    /// Those of the storage; [`DataFusionError::Plan`] for a row with more or fewer fields than the others.
+    /// The errors of the storage; [`DataFusionError::Plan`] for a row with more or fewer fields than the others.
     pub(super) async fn columns(
         &self,
         store: &dyn ObjectStore,

@@ -135,7 +135,7 @@ impl RowsState {
                 let end = end.with_metadata_size_hint(hint).with_file_metadata_cache(Some(cache));
                 match AssertUnwindSafe(end.fetch_metadata()).catch_unwind().await {
                     Ok(read) => read.map(drop),
-                    // Whoever reads the schema names the file.
+                    // The reader of the schema reports the error with the file.
                     Err(_) => Ok(()),
                 }
             });

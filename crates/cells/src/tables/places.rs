@@ -170,7 +170,7 @@ impl StoreRecipe {
     /// Registers the store of the files under a new name. Its readers find the versions that `versions` expect, or fail.
     ///
     /// # Errors
-    /// Those of the storage; `not_allowed` if the statement's rules do not allow it.
+    /// The errors of the storage; `not_allowed` if the statement's rules do not allow it.
     pub(crate) fn register(
         &self,
         environment: &Arc<RuntimeEnv>,

@@ -55,7 +55,7 @@ pub(crate) fn named(name: Ident, expr: Expr) -> FunctionArg {
     FunctionArg::Named { name, arg: FunctionArgExpr::Expr(expr), operator }
 }
 
-/// The literal `NULL`, which also stands for an omitted bound of a slice.
+/// The literal `NULL`, which also represents an omitted bound of a slice.
 pub fn null() -> Expr {
     Expr::Value(Value::Null.into())
 }

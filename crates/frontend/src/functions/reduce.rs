@@ -28,7 +28,7 @@ const PLACES: &str = "masked cells and NaN are skipped, NULL if no cell is left"
 const SUMS: &str = "masked cells and NaN are skipped, NULL if all are masked; nothing but NaN is 0, or 1 of `nanprod`";
 const NAN: &str = "masked cells and NaN are skipped; NaN if all cells that are not masked are NaN, NULL if all are masked";
 
-/// The row of a reduction: its name, what it returns, and its parameters between `axis` and `keepdims`.
+/// The row of a reduction: its name, its result, and its parameters between `axis` and `keepdims`.
 macro_rules! reduction {
     ($name:literal, $doc:literal $(, $more:literal)*) => {
         row(

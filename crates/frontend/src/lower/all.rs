@@ -80,7 +80,7 @@ pub fn only_excludes(options: &WildcardAdditionalOptions) -> bool {
         && options.opt_alias.is_none()
 }
 
-/// The columns that a `*` leaves out.
+/// The columns that a `*` excludes.
 pub fn excluded(options: &WildcardAdditionalOptions) -> Vec<Ident> {
     let last = |name: &ObjectName| name.0.last().and_then(|part| part.as_ident()).cloned();
     let mut out: Vec<Ident> = match &options.opt_exclude {
@@ -155,7 +155,7 @@ impl Lowerer<'_, '_> {
         Some(TextColumn { coord: Arc::new(coord), ..text.clone() })
     }
 
-    /// Checks and completes the items beside a `*`: they have names of their own, and no labels that it leaves out.
+    /// Checks and completes the items beside a `*`: they have names of their own, and no labels that the `*` excludes.
     ///
     /// # Errors
     /// `duplicate_name`.

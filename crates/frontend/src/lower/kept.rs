@@ -25,7 +25,7 @@ impl Lowerer<'_, '_> {
     /// the query with the CTEs that it sees.
     ///
     /// # Errors
-    /// Those of [`Lowerer::everything`], [`Error::Waiting`].
+    /// The errors of [`Lowerer::everything`], [`Error::Waiting`].
     pub(super) fn all_where(
         &mut self,
         query: &Query,

@@ -75,7 +75,7 @@ pub(crate) struct Grouped {
 #[derive(Debug, Clone)]
 pub(crate) struct Tensor {
     pub(crate) node: NodeId,
-    /// One per axis of the node.
+    /// One dimension for each axis of the node.
     pub(crate) dims: Vec<Dim>,
     /// The name, if it is that of a variable or coordinate.
     pub(crate) name: Option<Arc<str>>,

@@ -44,7 +44,7 @@ struct Inputs {
 enum Step {
     Project(Vec<Arc<dyn PhysicalExpr>>),
     Filter(Arc<dyn PhysicalExpr>),
-    /// UNNEST of the columns `lists`. Each column of the result comes from one of the input.
+    /// UNNEST of the columns `lists`. `from` has the column of the input for each column of the result.
     Unnest {
         lists: Vec<usize>,
         from: Vec<usize>,

@@ -1,7 +1,7 @@
 //! `CASE WHEN c THEN x ELSE y END` of numbers that need no guard: both are computed for all rows, and each row takes one.
 //!
-//! DataFusion filters the columns for each branch and puts the results together, so that a branch is not computed for rows
-//! of the other one. Columns, literals and arithmetic of floats never fail, and cost less than that.
+//! DataFusion filters the columns for each branch and merges the results, so that a branch is not computed for rows of
+//! the other one. Columns, literals and arithmetic of floats never fail, and cost less than that.
 
 use std::iter;
 use std::sync::Arc;

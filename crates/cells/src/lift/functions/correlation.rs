@@ -183,7 +183,7 @@ impl Summary<2> for Moments {
     fn of_block([x, y]: [&[f64]; 2]) -> Self {
         let count = x.len() as u64;
         let (x, y) = (Column::of(x), Column::of(y));
-        // As of one pair.
+        // The mean of a column with a value that is not finite is NaN, as for one pair.
         let mean = |column: &Column| if column.mean.is_finite() { column.mean } else { f64::NAN };
         Moments {
             count,

@@ -1,4 +1,4 @@
-//! Methods that many functions write alike.
+//! Methods that many functions have in common.
 
 /// Delegates methods of `AggregateUDFImpl`, or of `ScalarUDFImpl`, to `self.inner`.
 macro_rules! of_inner {

@@ -59,7 +59,7 @@ impl ScalarUDFImpl for Length {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let wanted = args.return_field.data_type().clone();
-        // Not by the function itself, which in tests compares the type of the result with the one that is wanted.
+        // Not the function itself, which in tests compares the type of the result with the wanted one.
         self.inner.inner().invoke_with_args(args)?.cast_to(&wanted, None)
     }
 }

@@ -123,7 +123,7 @@ impl AggregateUDFImpl for Percentile {
     }
 }
 
-/// The accumulator for floats; `None` for what is left to DataFusion.
+/// The accumulator for floats; `None` for values that are left to DataFusion.
 fn exact(args: &AccumulatorArgs) -> Result<Option<Exact<f64>>> {
     let has_values = args.expr_fields.first().is_some_and(|field| !field.data_type().is_null());
     if args.is_distinct || !has_values || !args.return_type().is_floating() {

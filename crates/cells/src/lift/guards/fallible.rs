@@ -253,7 +253,7 @@ fn bits(kind: &DataType) -> Option<(u32, bool)> {
     Some((u32::try_from(bytes).ok()? * 8, kind.is_signed_integer()))
 }
 
-/// The decimal digits of integers of so many bits.
+/// The decimal digits of integers of `bits` bits.
 fn digits_of(bits: u32) -> i16 {
     match bits {
         8 => 3,

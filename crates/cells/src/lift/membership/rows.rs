@@ -68,7 +68,7 @@ impl<'a> RowIn<'a> {
         (self.rows, conjunction(self.equal.iter().cloned()))
     }
 
-    /// A condition for which NULL and false are the same. `negated`: the opposite of what is written.
+    /// A condition for which NULL and false are the same. `negated` inverts the condition of the query.
     pub(super) fn condition(&self, negated: bool, state: &SessionState) -> Result<Expr> {
         let found = self.found()?;
         if self.negated == negated {

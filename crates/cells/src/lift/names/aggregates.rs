@@ -30,7 +30,7 @@ use super::super::functions::WITHOUT_NAN;
 pub(in crate::lift) const ARG_MAX: &str = "tessera_arg_max";
 pub(in crate::lift) const ARG_MIN: &str = "tessera_arg_min";
 
-/// Aggregates that leave out NaN, without their first letters, and what they are otherwise. SQL lacks them, so their
+/// Aggregates that ignore NaN, without their prefix `nan`, and the SQL aggregates for them. SQL lacks them, so their
 /// meaning is NumPy's: the standard deviation is that of a population.
 const NAN: [(&str, &str); 9] = [
     ("max", "max"),

@@ -89,7 +89,7 @@ fn keys(select: &Select) -> Vec<Expr> {
     found.iter().map(plain).filter(|key| matches!(key, Expr::Cast { .. })).collect()
 }
 
-/// What a cast converts, as DataFusion names it at most.
+/// The column that a cast converts, by the last part of its name, or else the text of the operand.
 fn column(cast: &Expr) -> String {
     match cast {
         Expr::Cast { expr: inner, .. } | Expr::Nested(inner) => column(inner),

@@ -39,7 +39,7 @@ pub(super) fn merges(from: &TableWithJoins) -> bool {
         })
 }
 
-/// The side that a merged column comes from.
+/// The side of a merged column.
 enum Whose {
     Left,
     Right,

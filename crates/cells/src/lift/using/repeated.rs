@@ -39,7 +39,7 @@ impl Pass<'_> {
             list(select, &all);
         } else if stars > 0 && is_read && joins(select) {
             let mut listed = select.clone();
-            // Planning reports what is wrong with a relation.
+            // Planning reports the errors of a relation.
             if let Ok(all) = self.all(&mut listed)
                 && has_repeated(&all)
             {

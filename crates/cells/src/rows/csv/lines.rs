@@ -172,7 +172,7 @@ mod tests {
         CsvLines { is_one_column: true, ..CsvLines::of(b',', b'"') }
     }
 
-    /// The text, also if it comes byte by byte.
+    /// The text, also if it arrives byte by byte.
     fn tidy(lines: impl Fn() -> CsvLines, text: &str) -> (String, Option<u64>) {
         let (mut whole, mut cut) = (lines(), lines());
         let all = whole.next(&Bytes::copy_from_slice(text.as_bytes()));

@@ -160,7 +160,7 @@ async fn reads_are_charged() {
     }
 }
 
-/// The numbers of a file in a directory, in splits of so many bytes, and the number of splits.
+/// The numbers of a file in a directory, in splits of `split` bytes, and the number of splits.
 async fn numbers(name: &str, bytes: Vec<u8>, split: u64) -> Result<(Vec<i64>, usize)> {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join(name), bytes).unwrap();
@@ -227,7 +227,7 @@ async fn both_forms_are_read() {
     }
 }
 
-/// As DuckDB names the columns of such a table.
+/// The names are those of DuckDB for such a table.
 #[tokio::test]
 async fn columns_of_one_name_have_numbers() {
     let names = ["n", "t", "n", "n"].map(|name| Field::new(name, DataType::Int64, true));

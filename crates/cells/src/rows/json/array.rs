@@ -19,7 +19,8 @@ const MARK: &[u8] = b"\xef\xbb\xbf";
 /// The bytes of a file, an object per line.
 ///
 /// # Errors
-/// Those of the store; in the stream also [`ArrowError::JsonError`] if an array has other parts than objects and commas.
+/// The errors of the store; in the stream also [`ArrowError::JsonError`] if an array has other parts than objects and
+/// commas.
 pub(super) async fn objects(
     store: &Arc<dyn ObjectStore>,
     at: &Path,

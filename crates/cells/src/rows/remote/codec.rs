@@ -101,7 +101,7 @@ pub(super) fn encode(
 /// The plan of these bytes. The result keeps its stores registered.
 ///
 /// # Errors
-/// Those of the storage; bytes that are not those of a part.
+/// The errors of the storage; bytes that do not encode a part.
 pub(super) fn decode(
     bytes: &[u8],
     state: &SessionState,
@@ -252,7 +252,7 @@ fn short(reason: &str) -> String {
     }
 }
 
-/// An operator of ours.
+/// An operator of this crate.
 #[derive(Clone, PartialEq, Message)]
 struct Operator {
     #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7")]
@@ -528,7 +528,7 @@ impl PhysicalExtensionCodec for RowsCodec {
         }
     }
 
-    /// Its input is what it is made of.
+    /// The encoding of a [`PerValueExpr`] is that of its input.
     fn try_encode_expr(
         &self,
         expr: &Arc<dyn PhysicalExpr>,

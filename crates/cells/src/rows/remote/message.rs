@@ -92,7 +92,7 @@ pub(super) fn part(part: &RowsPart) -> Result<Bytes> {
     Ok(to_postcard(vec![ROWS_PART], part)?.into())
 }
 
-/// The bounds between the parts of a sort, for workers that keep rows.
+/// The bounds between the parts of a sort, for workers that store rows.
 pub(super) fn bounds(bounds: &PartBounds) -> Result<Bytes> {
     Ok(to_postcard(Vec::new(), bounds)?.into())
 }

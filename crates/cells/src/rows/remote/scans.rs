@@ -157,7 +157,7 @@ pub(super) fn encoded(
 /// The scan, over the store of this process.
 ///
 /// # Errors
-/// Those of the storage; bytes that are not those of a scan.
+/// The errors of the storage; bytes that do not encode a scan.
 pub(super) fn decoded(
     codec: &RowsCodec,
     sent: Scan,
@@ -268,7 +268,7 @@ fn of_files(a: &FileScanConfig, b: &FileScanConfig) -> Option<&'static str> {
     of_readers(of_a, of_b)
 }
 
-/// As for the expressions of other nodes, the configuration that a function was planned with is left out.
+/// As for the expressions of other nodes, the configuration that a function was planned with is not compared.
 fn is_same_projection(a: Option<&ProjectionExprs>, b: Option<&ProjectionExprs>) -> bool {
     match (a, b) {
         (Some(a), Some(b)) => {
@@ -282,7 +282,7 @@ fn is_same_projection(a: Option<&ProjectionExprs>, b: Option<&ProjectionExprs>) 
     }
 }
 
-/// Statistics of files are left out: a reader prunes by them, and rows are the same without.
+/// Statistics of files are not compared: a reader prunes by them, and rows are the same without.
 fn is_same_file(a: &PartitionedFile, b: &PartitionedFile) -> bool {
     let (of_a, of_b) = (&a.object_meta, &b.object_meta);
     of_a.location == of_b.location

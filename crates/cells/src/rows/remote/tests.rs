@@ -123,9 +123,9 @@ enum Way {
     Late,
     /// Between workers there is room for few messages that are not read.
     Narrow,
-    /// The messages end after so many of them, without an error.
+    /// The messages end after this many, without an error.
     Cut(usize),
-    /// The messages end after so many of them, and no other worker can run the task.
+    /// The messages end after this many, and no other worker can run the task.
     Lost(usize),
 }
 
@@ -193,7 +193,7 @@ impl RowsPeers for Loopback {
     }
 }
 
-/// The messages of a task but those that say that it runs, which come by time.
+/// The messages of a task without those of its progress, which depend on time.
 fn without_runs(messages: Messages) -> Messages {
     let is_other = |message: &std::result::Result<Bytes, ExecError>| {
         let is_other = message.as_ref().map_or(true, |message| message[0] != 2);

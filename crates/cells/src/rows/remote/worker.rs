@@ -152,7 +152,7 @@ struct Ready {
 
 enum Ended {
     Done(RowsDone),
-    /// The stage is unknown, and its plan did not come with the task.
+    /// The stage is unknown, and the task has no plan.
     Lacks,
 }
 
@@ -361,7 +361,7 @@ impl Drop for InStage {
     fn drop(&mut self) {
         let mut stages = self.tasks.stages();
         let Some(known) = stages.get_mut(&self.key) else { return };
-        // A stage of the same number may have been decoded meanwhile.
+        // Another task may have decoded a stage of the same number in between.
         if !Arc::ptr_eq(&known.stage, &self.stage) {
             return;
         }
@@ -438,7 +438,7 @@ impl TaskRun {
             Some(context) => Arc::new(TaskExec::here(&ready.template, context)),
             None => ready.task.clone(),
         };
-        // Held until the task ends or is aborted: then `Worker` drops what it has of the task.
+        // Held until the task ends or is aborted: then `Worker` drops its state of the task.
         let (over, until) = oneshot::channel();
         let rows = self.begun(&start, &request, task, until).await;
         let rows = rows.map_err(|e| reported(e.into()))?.boxed();
@@ -458,7 +458,7 @@ impl TaskRun {
         task: Arc<dyn ExecutionPlan>,
         until: oneshot::Receiver<()>,
     ) -> Result<SendableRecordBatchStream, DataFusionError> {
-        // `Worker` accepts a plan for a key once, and a task may come again.
+        // `Worker` accepts a plan for a key once, and a task may be sent again.
         let task_key = TaskKey {
             query_id: Uuid::new_v4(),
             stage_id: start.stage as usize,
@@ -475,7 +475,7 @@ impl TaskRun {
         let messages: BoxStream<'static, Result<CoordinatorToWorkerMsg, DataFusionError>> =
             stream::once(until).filter_map(|_| async { None }).boxed();
         let worker = &self.tasks.worker;
-        // What it would say of the task is not sent.
+        // Its messages about the task are not used.
         drop(worker.coordinator_channel(HeaderMap::new(), plan, messages).await?);
         let partition = ExecuteTaskRequest {
             task_key,

@@ -134,7 +134,7 @@ impl ExecutionPlan for CodedExec {
     }
 }
 
-/// A batch in pieces of so many rows; none if it is empty.
+/// A batch in pieces of `rows` rows; none if it is empty.
 fn slices(batch: &RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> + use<> {
     let batch = batch.clone();
     (0..batch.num_rows())

@@ -98,7 +98,7 @@ mod tests {
         RecordBatch::try_from_iter([("n", column)]).unwrap()
     }
 
-    /// The batches of rows from a number on that come in pieces which end at these numbers.
+    /// The batches of rows from `from` on, read in pieces that end at these numbers.
     async fn cut(from: i64, ends: &[i64], batch_rows: usize) -> Vec<Vec<i64>> {
         let starts = std::iter::once(&from).chain(ends);
         let pieces: Vec<_> = starts.zip(ends).map(|(from, to)| Ok(batch(*from, *to))).collect();

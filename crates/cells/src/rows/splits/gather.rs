@@ -27,7 +27,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RowsThreads(pub(crate) usize);
 
-/// Rows that are held for their turn may take this part of a statement's memory for rows, and at most so many bytes.
+/// Upper bounds on rows that are held for their turn: a share of a statement's memory for rows, and bytes.
 const HELD_SHARE: usize = 16;
 const HELD_MAX: usize = 256 << 20;
 
@@ -199,7 +199,7 @@ pub(super) fn partitions_of(
     })
 }
 
-/// Joins small batches to batches of so many rows: small splits, and groups of few rows, yield many of them.
+/// Joins small batches to batches of `batch_rows` rows: small splits, and groups of few rows, yield many of them.
 pub(super) fn coalesced(
     rows: BoxStream<'static, Result<RecordBatch>>,
     schema: SchemaRef,
@@ -210,7 +210,7 @@ pub(super) fn coalesced(
     through(joined, rows, batch_rows)
 }
 
-/// Batches of exactly so many rows, and a last one of fewer.
+/// Batches of exactly `batch_rows` rows, and a last one of fewer.
 pub(super) fn exactly(
     rows: BoxStream<'static, Result<RecordBatch>>,
     schema: SchemaRef,

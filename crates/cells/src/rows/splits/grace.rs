@@ -79,7 +79,7 @@ impl JoinRules {
     /// the few that it computes, so there is no join in files.
     pub(in crate::rows) const ON_WORKERS: Self = JoinRules { may_spill: false, is_exact: true };
 
-    /// Such parts, where this process computes all splits that workers leave to it.
+    /// Parts of workers, in a process that computes all splits that workers leave to it.
     pub(in crate::rows) const IN_PLACE_OF_WORKERS: Self =
         JoinRules { may_spill: true, is_exact: true };
 
@@ -415,7 +415,7 @@ fn table(
         }
     });
     let table = over(join, first, second, kind == JoinType::Full)?.build()?;
-    // One that DataFusion's join fills itself.
+    // The filter that DataFusion's join fills itself.
     let filter = join.dynamic_expressions_produced().pop();
     let filter = filter.map(|filter| filter as Arc<dyn Any + Send + Sync>);
     let filter = filter.and_then(|filter| filter.downcast::<DynamicFilterPhysicalExpr>().ok());

@@ -46,7 +46,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const SAMPLE_ROWS: usize = 1 << 16;
 const SAMPLE_BYTES: usize = 8 << 20;
 
-/// Groups are few if so many rows share one on average.
+/// Groups are few if on average this many rows share one.
 const ROWS_OF_GROUP: usize = 4;
 
 /// Aggregates whose results for parts of the rows can be merged. Others need the rows of a group at once.
@@ -320,7 +320,7 @@ async fn groups(
         _ => {}
     }
     let (schema, batch_rows) = (aggregate.schema(), context.session_config().batch_size());
-    // The rows that were read are dropped with `input` where they come from elsewhere.
+    // The rows that were read are dropped with `input` if they are computed elsewhere.
     let input = match elsewhere.many {
         Some(Many::Parts(remote)) => {
             let parts = remote.output_partitioning().partition_count();
@@ -441,7 +441,7 @@ impl ExecutionPlan for Begun {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        // A partition that runs again begins anew.
+        // A partition that runs again starts from its beginning.
         let first = match partition {
             0 => self.first.lock().unwrap_or_else(PoisonError::into_inner).take(),
             _ => None,

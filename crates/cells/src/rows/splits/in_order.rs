@@ -30,8 +30,8 @@ pub(super) const WINDOW: usize = 4;
 pub(super) struct Bounds {
     /// Parts that compute at the same time.
     pub(super) turns: usize,
-    /// Parts that are started for each turn. A part that waits for its reader gives its turn to another one, so this bounds
-    /// those that retain what they have computed.
+    /// Parts that are started for each turn. A part that waits for its reader gives its turn to another one, so this
+    /// bounds the parts that retain computed items.
     pub(super) window: usize,
     /// Upper bound on the bytes that are held for the reader, beside one item of each part. They are reserved at the
     /// start, so that they are available later; if that is refused, nothing is held.

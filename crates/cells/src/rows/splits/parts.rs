@@ -91,7 +91,7 @@ pub(super) struct PartGroups {
 }
 
 impl PartGroups {
-    /// The groups of a part that was scattered that many times more.
+    /// The groups of a part that was scattered `depth` more times.
     pub(super) fn of(
         self: Arc<Self>,
         of: Arc<Scattered>,
@@ -105,7 +105,7 @@ impl PartGroups {
         stream::once(begun).try_flatten().boxed()
     }
 
-    /// As [`PartGroups::of`], of rows with so many bytes of values.
+    /// As [`PartGroups::of`], of rows with `bytes` bytes of values.
     async fn of_rows(
         self: Arc<Self>,
         bytes: usize,
@@ -144,7 +144,7 @@ fn in_memory(
     groups.map(checked).boxed()
 }
 
-/// The rows of a part that come from elsewhere, once: an extension of the configuration with which it is computed.
+/// The rows of a part that other processes send, once: an extension of the configuration with which it is computed.
 pub(in crate::rows) struct ArrivingPart {
     bytes: usize,
     before: usize,
@@ -152,7 +152,7 @@ pub(in crate::rows) struct ArrivingPart {
 }
 
 impl ArrivingPart {
-    /// Rows with so many bytes of values, in the order of the splits. The parts before have so many rows.
+    /// Rows with `bytes` bytes of values, in the order of the splits. The parts before have `before` rows.
     pub(in crate::rows) fn new(
         bytes: usize,
         before: usize,
@@ -185,7 +185,7 @@ pub(in crate::rows) struct PartsExec {
     properties: Arc<PlanProperties>,
 }
 
-/// The properties of so many parts of rows. Constants and equal columns remain.
+/// The properties of `parts` parts of rows. Constants and equal columns remain.
 fn of_parts(known: &EquivalenceProperties, parts: usize) -> Arc<PlanProperties> {
     let mut known = known.clone();
     known.clear_orderings();
@@ -269,7 +269,7 @@ impl PartsExec {
     /// Chooses samples of the rows of some splits, for the bounds of parts.
     ///
     /// # Errors
-    /// Those of the splits; splits that do not exist; parts without bounds.
+    /// The errors of the splits; splits that do not exist; parts without bounds.
     pub(in crate::rows) async fn sampled(
         &self,
         splits: Range<usize>,
@@ -294,7 +294,7 @@ impl PartsExec {
     /// when they were sampled are not computed again.
     ///
     /// # Errors
-    /// Those of the splits; splits that do not exist.
+    /// The errors of the splits; splits that do not exist.
     pub(in crate::rows) async fn scattered(
         &self,
         splits: Range<usize>,

@@ -14,7 +14,7 @@ use std::ops::{BitOrAssign, BitXor};
 const BITS: u32 = 8;
 const DIGITS: usize = 1 << BITS;
 
-/// Below so many entries the steps over the digits' counts cost more than comparisons.
+/// Below this many entries the steps over the digits' counts cost more than comparisons.
 const SMALL: usize = 256;
 
 /// A number with digits.

@@ -154,8 +154,8 @@ impl Scattered {
         }
     }
 
-    /// As [`Scattered::rows`], in batches of at most so many rows, and fewer if these are long. They share no memory with
-    /// other parts.
+    /// As [`Scattered::rows`], in batches of at most `batch_rows` rows, and fewer if these are long. They share no
+    /// memory with other parts.
     pub(in crate::rows) fn apart(
         &self,
         part: usize,
@@ -190,7 +190,7 @@ impl Scattered {
     }
 }
 
-/// Batches of rows that are moved end at about so many bytes of values.
+/// Bytes of values at which batches of moved rows end.
 const APART_BYTES: usize = 16 << 20;
 
 /// The rows of a batch, in pieces that are not larger than [`APART_BYTES`], unless they are single rows.

@@ -349,7 +349,7 @@ async fn readers_leave_out_rows_where_keys_are_rare() {
     let (rows, rare) = left_out(RARE_GROUPS, true).await;
     assert!((ROWS * 9 / 10..ROWS).contains(&rows), "{rows} rows below groups");
     assert!(is_close(&rare, &left_out(RARE_GROUPS, false).await.1));
-    // Conditions leave out groups of rows alone; and errors of a key that is computed are not for the reader.
+    // Conditions skip only groups of rows; and errors of a computed key are not for the reader.
     let computed = RARE.replace("t.k = u.id", "t.k + 1 = u.id");
     for sql in [COMMON, computed.as_str(), QUERIES[1], QUERIES[13]] {
         assert_eq!(left_out(sql, true).await.0, 0, "{sql}");

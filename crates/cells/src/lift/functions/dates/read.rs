@@ -39,7 +39,7 @@ enum Digits {
     HourOf12,
     Minute,
     Second,
-    /// A fraction of a second of at most that many digits.
+    /// A fraction of a second of at most this number of digits.
     Fraction(u32),
 }
 
@@ -172,7 +172,7 @@ fn read(text: &str, items: &[Item]) -> Option<i64> {
         match *item {
             Item::Spaces => {
                 let after = rest.trim_start_matches(|c: char| c.is_ascii_whitespace());
-                // The spaces at the end of the text are gone.
+                // The spaces at the end of the text are trimmed already.
                 if after.len() == rest.len() && !rest.is_empty() {
                     return None;
                 }

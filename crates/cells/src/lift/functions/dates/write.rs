@@ -62,7 +62,7 @@ enum Number {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Item {
     Char(char),
-    /// A number with at least that many digits.
+    /// A number with at least this many digits.
     Number(Number, usize),
     Weekday {
         is_short: bool,

@@ -110,7 +110,7 @@ async fn rows_stored_on_other_workers_may_be_lost() {
     }
 }
 
-/// Rows that do not fit into the memory of a worker are kept in files.
+/// A worker stores rows that do not fit into its memory in files.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn workers_with_little_memory_store_rows_in_files() {
     let (_directory, file) = file();
@@ -130,7 +130,7 @@ async fn workers_with_little_memory_store_rows_in_files() {
     }
 }
 
-/// Tasks that wait for their turn leave the connections to those that have one.
+/// Tasks that wait for their turn leave the connections to tasks that have one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn parts_do_not_wait_unread() {
     let (_directory, file) = file();

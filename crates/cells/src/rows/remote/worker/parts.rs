@@ -400,7 +400,7 @@ impl TaskRun {
     }
 }
 
-/// What is kept of a part.
+/// The extent of the stored rows of a part.
 fn of_part(kept: &Scattered, part: usize) -> RowsPart {
     let (rows, bytes, before) = (kept.count(part), kept.bytes(part), kept.before(part));
     RowsPart { rows: rows as u64, bytes: bytes as u64, before: before as u64 }

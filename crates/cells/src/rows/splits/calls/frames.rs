@@ -123,7 +123,7 @@ pub(super) struct Spans<'a> {
     end: Edge<'a>,
 }
 
-/// A bound, with what it needs of the rows.
+/// A bound, with the data of the rows that it needs.
 enum Edge<'a> {
     Simple(&'a Bound),
     Distance { targets: Targets, is_before: bool },
@@ -279,7 +279,7 @@ impl Targets {
         self.beyond.get(row).is_some_and(|is_beyond| *is_beyond)
     }
 
-    /// True if the target of a row, as the start or the end of its frame, comes after another row.
+    /// True if the target of a row, as the start or the end of its frame, is behind another row.
     fn is_after(&self, row: usize, other: usize, is_start: bool) -> bool {
         let order = (self.compare)(other, row);
         if is_start { order.is_lt() } else { order.is_le() }

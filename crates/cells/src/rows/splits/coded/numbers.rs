@@ -24,7 +24,7 @@ const PAIRS: usize = 1 << 18;
 /// Short texts that were seen, found by some bits of their hash.
 const RECENT: usize = 256;
 
-/// The view of a text of at most so many bytes has the text itself, and its length in the lowest bits.
+/// The view of a text of at most this many bytes has the text itself, and its length in the lowest bits.
 const INLINE: u32 = 12;
 
 pub(super) struct Numbers {
@@ -375,7 +375,7 @@ impl Integers {
     }
 }
 
-/// Texts. One of at most 12 bytes is what its view is.
+/// Texts. Those of at most 12 bytes are identified by their views.
 struct Texts {
     recent: [(u128, u32); RECENT],
     short: HashMap<u128, u32, RandomState>,

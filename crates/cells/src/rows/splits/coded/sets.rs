@@ -60,7 +60,7 @@ struct Coarser {
 }
 
 impl Sets {
-    /// True if groups of sets of so many keys can be numbered. A set has true for each key that is NULL in it.
+    /// True if groups of sets of `keys` keys can be numbered. A set has true for each key that is NULL in it.
     pub(super) fn has(keys: usize, nulls: &[Vec<bool>]) -> bool {
         // Bits of `__grouping_id`: the keys, and how often a set came before.
         let bits = keys + (usize::BITS - nulls.len().leading_zeros()) as usize;

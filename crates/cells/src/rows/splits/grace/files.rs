@@ -185,7 +185,7 @@ impl Pairs {
         stream::iter(parts).flat_map(move |part| self.clone().of(sides.clone(), part, 0)).boxed()
     }
 
-    /// The rows of a pair that was divided that many times.
+    /// The rows of a pair that was divided `depth` times.
     fn of(self: Arc<Self>, sides: Arc<Sides>, part: usize, depth: usize) -> Rows {
         stream::once(async move { self.begun(sides, part, depth).await }).try_flatten().boxed()
     }
@@ -306,7 +306,8 @@ struct ResultParts {
     splits: usize,
     /// True if a part has rows of several splits.
     is_shared: bool,
-    /// Parts behind those, of so many rows of the first side each, for rows without a number of the second side.
+    /// Number of further parts, of `last_rows` rows of the first side each, for rows without a number of the second
+    /// side.
     last: usize,
     last_rows: u64,
     /// The columns of both numbers.

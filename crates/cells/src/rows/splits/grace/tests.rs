@@ -63,7 +63,7 @@ fn batch(rows: &[Row]) -> RecordBatch {
     RecordBatch::try_new(Arc::new(schema), columns.to_vec()).unwrap()
 }
 
-/// The rows in batches of 100, in partitions of so many rows.
+/// The rows in batches of 100, in partitions of `partition` rows.
 fn scan(rows: &[Row], partition: usize) -> Arc<dyn ExecutionPlan> {
     let batches = |rows: &[Row]| rows.chunks(100).map(batch).collect::<Vec<_>>();
     let partitions: Vec<_> = rows.chunks(partition).map(batches).collect();

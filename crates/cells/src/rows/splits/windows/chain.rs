@@ -276,7 +276,7 @@ impl Steps {
         Ok(steps.iter().any(has_own).then_some(Steps { steps, partition }))
     }
 
-    /// The memory that some rows of so many bytes need, with all results.
+    /// The memory that `rows` rows of `bytes` bytes need, with all results.
     pub(super) fn memory(&self, rows: usize, bytes: usize) -> usize {
         let (mut copies, mut results) = (1, 0);
         for step in &self.steps {

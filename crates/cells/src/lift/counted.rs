@@ -77,8 +77,9 @@ fn one(mut join: Join, state: &SessionState) -> Result<LogicalPlan> {
     Ok(LogicalPlan::Projection(plan))
 }
 
-/// Adds a column for each key, so that the optimiser does not see that one key determines another, as in `SELECT k,
-/// k::text`. Else the physical plan would sort by fewer keys, and not recognise rows as ordered by all of them.
+/// Adds a column for each key, so that the optimiser does not see that one key determines another, as in
+/// `SELECT k, k::text`. Else the physical plan would sort by fewer keys, and not recognise rows as ordered by all of
+/// them.
 fn keyed(input: LogicalPlan, keys: Vec<Expr>) -> Result<(LogicalPlan, Vec<Expr>)> {
     let mut exprs: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
     let mut columns = Vec::with_capacity(keys.len());

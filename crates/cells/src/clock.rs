@@ -1,4 +1,4 @@
-//! The clocks of time zones, also where they are put forward and back.
+//! Conversions between instants and the local times of zones, with daylight saving time.
 //!
 //! ```text
 //! Berlin, 29 March 2020      02:30 does not exist   03:30, as if the clock had not been put forward yet
@@ -22,7 +22,7 @@ const DAY_US: i64 = 86_400_000_000;
 /// Upper bound on the distance of a time from 1970: 259,000 years.
 const TIME_US_MAX: u64 = 8_200_000_000_000_000_000;
 
-/// Microseconds by which the clock of a zone is ahead of UTC at an instant.
+/// UTC offset of a zone at an instant, in microseconds.
 fn ahead(us: i64, zone: Tz) -> Option<i64> {
     if us.unsigned_abs() > TIME_US_MAX {
         return None;
@@ -31,13 +31,13 @@ fn ahead(us: i64, zone: Tz) -> Option<i64> {
     there.naive_local().and_utc().timestamp_micros().checked_sub(us)
 }
 
-/// The microseconds that the clock of a zone shows at an instant; `None` beyond the range of times.
+/// Local time of a zone at an instant, in microseconds; `None` beyond the range of times.
 pub(crate) fn shown(us: i64, zone: Tz) -> Option<i64> {
     us.checked_add(ahead(us, zone)?)
 }
 
-/// The instant at which the clock of a zone shows a time. Of two instants, it is the one at which the clock is `kept`
-/// microseconds ahead, or the second one.
+/// The instant of a local time. A local time that occurs twice is the instant with the UTC offset `kept`, or else the
+/// second one.
 fn instant_us(shown: i64, zone: Tz, kept: Option<i64>) -> Option<i64> {
     let before = ahead(shown.checked_sub(DAY_US)?, zone)?;
     let after = ahead(shown.checked_add(DAY_US)?, zone)?;
@@ -51,7 +51,7 @@ fn instant_us(shown: i64, zone: Tz, kept: Option<i64>) -> Option<i64> {
     }
 }
 
-/// Applies a function of microseconds to nanoseconds; what is less than a microsecond stays.
+/// Applies a function of microseconds to nanoseconds; the nanoseconds within the microsecond are unchanged.
 fn by_us(ns: i128, f: impl Fn(i64) -> Option<i64>) -> Option<i128> {
     let us = f(i64::try_from(ns.div_euclid(1000)).ok()?)?;
     Some(i128::from(us) * 1000 + ns.rem_euclid(1000))
@@ -70,14 +70,14 @@ fn in_unit(ns: i128, unit: TimeUnit) -> Option<i64> {
     i64::try_from(ns.div_euclid(nanoseconds(unit))).ok()
 }
 
-/// The instant at which the clock of a zone shows a time; `None` beyond the range of times.
+/// The instant of a local time of a zone; `None` beyond the range of times.
 pub(crate) fn instant(shown: i64, unit: TimeUnit, zone: Tz) -> Option<i64> {
     let shown = i128::from(shown) * nanoseconds(unit);
     in_unit(by_us(shown, |us| instant_us(us, zone, None))?, unit)
 }
 
-/// An instant moved by months, then days, of the clock of a zone, then by the rest, which comes first if a part of the
-/// interval is negative; `None` beyond the range of times.
+/// An instant moved by months, then days, both in local time, then by nanoseconds. Nanoseconds come first if a part of
+/// the interval is negative. `None` beyond the range of times.
 pub(crate) fn moved(time: i64, unit: TimeUnit, by: IntervalMonthDayNano, zone: Tz) -> Option<i64> {
     let part = |us: i64, months: i32, days: i32, kept: Option<i64>| {
         let shown =
@@ -99,7 +99,7 @@ pub(crate) fn moved(time: i64, unit: TimeUnit, by: IntervalMonthDayNano, zone: T
     in_unit(ns + last, unit)
 }
 
-/// Times of the type `to`, each computed from a time in the same unit and its row.
+/// Times of the type `to`: `f` computes each from its row and the time in the same unit.
 pub(crate) fn mapped(
     times: &dyn Array,
     to: &DataType,
@@ -127,7 +127,7 @@ mod tests {
 
     /// Expected values from DuckDB 2.0.
     #[test]
-    fn clocks_are_put_forward_and_back() {
+    fn daylight_saving_transitions_match_duckdb() {
         for (zone, from, months, days, want) in [
             ("Europe/Berlin", "2020-03-28T02:30:00+01:00", 0, 1, "2020-03-29T03:30:00+02:00"),
             ("Europe/Berlin", "2020-03-30T02:30:00+02:00", 0, -1, "2020-03-29T03:30:00+02:00"),

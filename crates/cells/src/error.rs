@@ -1,6 +1,6 @@
 //! Errors of tables and of rows.
 //!
-//! DataFusion's operators pass errors of this project on, some of them to several readers. They keep their types.
+//! DataFusion's operators wrap errors of this project, sometimes for several readers. [`Error`] preserves their types.
 
 mod types;
 
@@ -20,13 +20,13 @@ use tessera_storage::source::{SourceError, passing};
 /// Why a table could not be opened, or rows could not be planned or computed.
 #[derive(Debug)]
 pub enum Error {
-    /// An error that DataFusion passed on in its own type: of a scan's runner, of exec, of the frontend.
+    /// An error of this project that DataFusion passed on: from a scan's runner, exec or the frontend.
     Inner(BoxError),
     /// An error that several operators share.
     Shared {
-        /// The error, which may have one in its own type among its sources.
+        /// The shared error. An error of this project may be among its sources.
         error: Arc<dyn StdError + Send + Sync>,
-        /// The error to report if it has not.
+        /// The error to report if no error of this project is among the sources.
         otherwise: Box<Error>,
     },
     /// An error of storage.
@@ -104,7 +104,7 @@ impl Error {
     }
 }
 
-/// DataFusion's and Arrow's words for the stage that failed. Codes of this project say it.
+/// Prefixes that name the failed stage in messages of DataFusion and Arrow. Error codes already name the stage.
 const STAGES: [&str; 9] = [
     "Execution error: ",
     "Error during planning: ",
@@ -117,20 +117,20 @@ const STAGES: [&str; 9] = [
     "This feature is not implemented: ",
 ];
 
-/// A message without the words of DataFusion for the stage that failed.
+/// Removes the prefix for the failed stage from a message.
 pub(crate) fn plain(message: &str) -> &str {
     let mut text = message;
     while let Some(rest) = STAGES.iter().find_map(|stage| text.strip_prefix(stage)) {
         text = rest;
     }
-    // What Arrow says after it is the whole sentence.
+    // The text after Arrow's prefix is a whole sentence.
     match text.strip_prefix("Cast error: ") {
         Some(rest) if rest.starts_with("Can't cast value ") => rest,
         _ => text,
     }
 }
 
-/// A message of Arrow or DataFusion about a value, in the words of this project; others are unchanged.
+/// Rewords a message of Arrow or DataFusion about a value; other messages are unchanged.
 pub(crate) fn worded(message: &str) -> String {
     if message == "Divide by zero error" {
         return "an integer was divided by zero".to_string();
@@ -207,7 +207,7 @@ pub fn table_hint(format: &str) -> &'static str {
     }
 }
 
-/// What an error of DataFusion is about.
+/// The cause of an error of DataFusion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RowsErrorKind {
     /// It ran out of memory.
@@ -218,7 +218,7 @@ pub enum RowsErrorKind {
     Conversion,
     /// A number is outside of the range of another type.
     Range,
-    /// A subquery as a value has several rows.
+    /// A scalar subquery has several rows.
     SeveralRows,
     /// Anything else.
     Other,
@@ -229,7 +229,7 @@ impl RowsErrorKind {
     pub fn of(message: &str, memory: bool) -> Self {
         match memory {
             true => Self::Memory,
-            // Arrow marks it only in its message.
+            // Only the message identifies Arrow's error.
             false if message.to_ascii_lowercase().contains("divide by zero") => Self::ZeroDivision,
             false if message.contains("an integer was divided by zero") => Self::ZeroDivision,
             false if message.contains("Cannot cast ") || message.contains("cannot convert '") => {
@@ -251,7 +251,7 @@ impl RowsErrorKind {
         }
     }
 
-    /// Who has to act.
+    /// The party that has to act on the error.
     pub fn class(self) -> Class {
         match self {
             Self::Memory => Class::Limit,
@@ -285,8 +285,8 @@ impl RowsErrorKind {
         }
     }
 
-    /// True if memory was refused that would be available if no other statement held any: a statement's budget for rows
-    /// is a part of the memory limit.
+    /// True if the statement may succeed while no other statement uses memory: its budget for rows is a part of the
+    /// memory limit.
     pub fn may_fit(self) -> bool {
         self == Self::Memory
     }
@@ -315,7 +315,7 @@ fn ours_among(error: &(dyn StdError + 'static)) -> Option<ErrorReport> {
         if error.is::<ExecError>() || error.is::<tessera_frontend::Error>() {
             return of_ours(error);
         }
-        // An error of a file hides its cause from its chain of sources.
+        // `io::Error::source` skips the error that it wraps.
         let file = error.downcast_ref::<io::Error>().and_then(|e| e.get_ref());
         next = match file {
             Some(inside) => Some(inside),
@@ -330,7 +330,7 @@ fn of_storage(error: &SourceError) -> ErrorReport {
     ErrorReport { hint: error.hint(), ..report }
 }
 
-/// The message, with the causes that it does not name.
+/// The message of an error, followed by the messages of its causes that it does not contain.
 fn with_causes(error: &(dyn StdError + 'static)) -> String {
     let mut message = error.to_string();
     let mut next = error.source();
@@ -370,7 +370,7 @@ impl From<DataFusionError> for Error {
                     Error::Shared { error, otherwise }
                 }
             },
-            // Our files report errors to code that only knows errors of files.
+            // Files of this project return their errors through interfaces that only take `io::Error`.
             DataFusionError::IoError(e) => match e.downcast::<ExecError>() {
                 Ok(ours) => Error::Inner(Box::new(ours)),
                 Err(e) => {

@@ -1,15 +1,16 @@
-//! The size of conditions, which bounds how far they go below the columns that they name.
+//! Bounds the size of conditions that the optimiser pushes below projections.
 //!
-//! Below a projection, a condition on a column is one on what computes the column:
+//! A condition that is pushed below a projection contains the expressions of the columns that it names:
 //!
 //! ```text
 //! c1 AS (SELECT v + 1 AS v FROM c0 WHERE v > 1), c2 AS (SELECT v + 2 AS v FROM c1 WHERE v > 2), …
 //!   v > 50 of the last block is v + 49 > 50 one block below, v + 48 + 49 > 50 two blocks below, …
 //! ```
-//! Each rule of an optimiser copies, names and types all of it at each block. With 50 blocks that was 50 conditions of
-//! up to 50 sums, and seconds of planning. So a condition that would become deep or large stays above the projection.
+//! Each rule of an optimiser copies, names and types the whole condition at each block. 50 blocks had 50 conditions of
+//! up to 50 sums, which took seconds of planning. So a condition that would become deep or large stays above the
+//! projection.
 
-/// Maximum parts of a condition below a projection that computes what it names.
+/// Maximum parts of a condition that is pushed below a projection.
 const PARTS_MAX: usize = 256;
 
 /// Maximum depth of such a condition.
@@ -44,7 +45,7 @@ impl Size {
         Self { parts: self.parts.saturating_add(1), depth: self.depth.saturating_add(1) }
     }
 
-    /// True if a condition of this size may be one that stays above a projection.
+    /// True if a condition of this size may have to stay above a projection.
     pub(crate) fn may_stay(self) -> bool {
         self.parts > PARTS_MAX / 8 || (self.parts > SMALL_MAX && self.depth > DEPTH_MAX / 2)
     }
@@ -68,7 +69,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn conditions_stay_once_they_are_deep_or_large() {
+    fn deep_or_large_conditions_stay_above_a_projection() {
         // A comparison of a column with a literal, below any projection.
         assert!(!size(2, 1).stays_above(size(10_000, 100)));
         // Columns renamed.

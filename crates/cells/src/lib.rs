@@ -22,8 +22,9 @@
 //! 7. The batches are the result. For a block inside a tensor expression, [`rows::assemble`] converts them to
 //!    labelled tensors in memory, and the frontend lowers the rest.
 //!
-//! Invariants: planning reads no data, as labels and small tables are known at bind; this crate does not depend on sessions, statements
-//! or HTTP; the implementation of [`rows::RunTensor`] decides how a scan reads; DataFusion occurs in no public item.
+//! Invariants: planning reads no data, as labels and small tables are known at bind; this crate does not depend on
+//! sessions, statements or HTTP; the implementation of [`rows::RunTensor`] decides how a scan reads; DataFusion occurs
+//! in no public item.
 
 mod clock;
 mod error;

@@ -148,12 +148,12 @@ pub(crate) enum CellRelation {
     Rows {
         source: Arc<dyn TableSource>,
         name: String,
-        /// Alternative names of its columns, and the columns.
+        /// Pairs of an alternative name and the column.
         also: Vec<(Arc<str>, Arc<str>)>,
     },
-    /// A view of cells, which its query replaces.
+    /// A view of cells. Its query replaces the reference.
     Query {
-        /// The query, which sees nothing of its surroundings.
+        /// The query, which does not see the scope of the reference.
         query: Box<Query>,
         /// Its text: see [`tessera_frontend::bind::View::text`].
         text: u64,
@@ -183,7 +183,7 @@ pub struct CellPlan {
     pub scans: Vec<TensorScan>,
     /// The parts that stay dense, and the clause that forces rows: sentences for EXPLAIN.
     pub notes: Vec<String>,
-    /// For each column that is one of a source, unchanged: where it comes from.
+    /// The origin of each column that is an unchanged column of a source.
     pub orders: Vec<Option<ColumnOrigin>>,
     /// The expressions that can fail while rows are computed.
     pub sites: Sites,
@@ -372,7 +372,7 @@ impl Lift<'_> {
     /// Replaces a plan whose outermost items compute something by a scan of its rows, if all of it has a dense form.
     fn dense_items(&mut self, plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
         match plan {
-            // Labels have an order of their own, independent of that of the rows.
+            // The order of labels does not depend on the order of rows.
             LogicalPlan::Sort(sort) if sort.fetch.is_none() => {
                 let input = Arc::new(self.dense_items(Arc::unwrap_or_clone(sort.input))?);
                 Ok(LogicalPlan::Sort(Sort { input, ..sort }))
@@ -531,7 +531,7 @@ fn map_parts(
     })
 }
 
-/// The names of the columns in expressions of a plan, without their qualifiers: a subquery has others.
+/// The names of the columns in a plan's expressions, without qualifiers: qualifiers differ in a subquery.
 fn used_columns(plan: &LogicalPlan) -> datafusion::error::Result<BTreeSet<String>> {
     let mut used = BTreeSet::new();
     plan.each_of_all(|node| {
@@ -562,7 +562,7 @@ fn reads_values(filter: &Filter) -> bool {
     source.table.dependence(&filter.predicate).is_some_and(|on| on.cells)
 }
 
-/// True if an item is a column, under whatever name.
+/// True if an item is a column, with or without an alias.
 fn is_column(expr: &Expr) -> bool {
     match expr {
         Expr::Alias(alias) => is_column(&alias.expr),

@@ -1,4 +1,4 @@
-//! Spans of time: numbers whose attributes `units` and `dtype` say what they count, as xarray stores `timedelta64`.
+//! Spans of time: numbers with their unit in the attributes `units` and `dtype`, as xarray stores `timedelta64`.
 //!
 //! ```text
 //! step  {units: hours, dtype: timedelta64[ns]}      Duration(ns)
@@ -57,9 +57,9 @@ pub enum SpanError {
         name: String,
         /// The number.
         number: String,
-        /// What it counts.
+        /// The unit that it counts.
         units: &'static str,
-        /// The durations.
+        /// The dtype of the durations.
         dtype: &'static str,
     },
     /// An interval of months.
@@ -74,7 +74,7 @@ pub enum SpanError {
 }
 
 impl SpanError {
-    /// How to avoid it.
+    /// How to avoid the error.
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::TooLarge { name, .. } => Some(format!("`{name} * 1` is a plain number")),
@@ -106,7 +106,7 @@ impl From<ArrowError> for SpanError {
     }
 }
 
-/// What the numbers of a column count.
+/// The unit of the numbers of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Span {
     units: &'static str,
@@ -182,7 +182,7 @@ fn is_number(field: &Field) -> bool {
     (of.is_integer() || of.is_floating()) && calendar(field).is_none()
 }
 
-/// The field of numbers that have these attributes: it keeps those that say that they are spans.
+/// The field with the attributes among `attrs` that mark spans.
 pub fn spanned(field: Field, attrs: &Attrs) -> Field {
     let text = |key: &str| attrs.get(key).and_then(serde_json::Value::as_str);
     let (Some(units), Some(dtype)) = (text(UNITS), text(DTYPE)) else { return field };
@@ -207,7 +207,7 @@ pub fn spanned_rows(schema: &SchemaRef, origins: &[Option<ColumnOrigin>]) -> Sch
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
-/// How a column becomes durations.
+/// The conversion of a column to durations.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Numbers(Span),
@@ -222,8 +222,8 @@ pub struct Durations {
 }
 
 impl Durations {
-    /// For rows of that schema; `None` if no column is one of spans. `intervals` takes INTERVAL for one, too: one with
-    /// months is an error then.
+    /// The conversion of rows of that schema; `None` if no column has spans. `intervals` converts columns of INTERVAL,
+    /// too: an interval with months is an error then.
     pub fn of(schema: &SchemaRef, intervals: bool) -> Option<Self> {
         let kind = |field: &Field| match field.data_type() {
             DataType::Interval(IntervalUnit::MonthDayNano) if intervals => Some(Kind::Intervals),
@@ -255,7 +255,7 @@ impl Durations {
         &self.schema
     }
 
-    /// Some of the rows with durations.
+    /// Converts some of the rows.
     ///
     /// # Errors
     /// A number of spans that does not fit 64 bits in the unit of the durations; an interval of months.

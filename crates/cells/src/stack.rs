@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-/// Minimum time between two releases by a thread: the kernel zeroes the pages anew when they are touched again.
+/// Minimum time between two releases by a thread: the kernel zeroes the pages again when they are touched.
 const EVERY: Duration = Duration::from_secs(1);
 /// Bytes below the caller's frame that are retained: more than the calls here need.
 const MARGIN: usize = 64 << 10;
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    fn a_thread_gives_its_stack_back_and_goes_on() {
+    fn a_thread_releases_its_stack_and_continues() {
         let thread = std::thread::Builder::new().stack_size(128 << 20);
         let run = thread.spawn(|| {
             let kept = std::hint::black_box([7u8; 8192]);

@@ -111,7 +111,7 @@ impl TableFormat {
         }
     }
 
-    /// The endings of its files, for people.
+    /// The endings of its files, as messages list them.
     fn endings(self) -> &'static str {
         match self {
             Self::Parquet => "`.parquet`",
@@ -301,8 +301,8 @@ impl RowsState {
     }
 
     /// The table with its rows in memory, and their bytes, if neither its files nor its rows have more bytes than
-    /// `limit`. `None` also if it cannot be read, or not in time: the run reads the columns that the query needs, and reports their
-    /// errors.
+    /// `limit`. `None` also if it cannot be read, or not in time: the run reads the columns that the query needs, and
+    /// reports their errors.
     pub async fn in_memory(&self, table: &Table, limit: u64) -> Option<(Table, u64)> {
         tokio::time::timeout(TIMEOUT, self.read_small(table, limit)).await.ok()?
     }
@@ -341,7 +341,7 @@ impl RowsState {
     }
 }
 
-/// The schema of all rows of the files, from what is known of the first ones.
+/// The schema of all rows of the files, from that of the first rows.
 fn of_all_rows(format: TableFormat, schema: SchemaRef, is_several: bool) -> SchemaRef {
     match format {
         TableFormat::Csv => with_types(&schema, of_csv),

@@ -17,11 +17,11 @@ use crate::tokens::is_keyword;
 /// The rows of the left side that an `ASOF JOIN` returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Asof<'a> {
-    /// `ASOF JOIN … ON …`: those with a match. The constraint has the inequality.
+    /// `ASOF JOIN … ON …`: rows with a match. The constraint has the inequality.
     Matched,
-    /// `ASOF LEFT JOIN … ON …`: all. The constraint has the inequality.
+    /// `ASOF LEFT JOIN … ON …`: all rows. The constraint has the inequality.
     All,
-    /// `ASOF JOIN … MATCH_CONDITION (…)`: all, as in Snowflake. The inequality stands here.
+    /// `ASOF JOIN … MATCH_CONDITION (…)`: all rows, as in Snowflake. The inequality is here.
     AllBy(&'a Expr),
 }
 

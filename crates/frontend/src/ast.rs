@@ -220,7 +220,7 @@ pub fn numbers_of(expr: Expr) -> Expr {
     marker::call(name, vec![marker::positional(expr)])
 }
 
-/// What the frame of a window excludes (`TIES`), if the key of its partitions stands for that.
+/// The exclusion of a window's frame (`TIES`), if the key of its partitions is the marker for it.
 pub fn exclusion(key: &Expr) -> Option<&str> {
     match marker::read(key, marker::EXCLUDE)? {
         ([arg], _) => value(arg).and_then(url_of),
@@ -228,7 +228,7 @@ pub fn exclusion(key: &Expr) -> Option<&str> {
     }
 }
 
-/// The columns of `GROUP BY` of a `PIVOT`, whose `DEFAULT ON NULL` stands for that.
+/// The columns of `GROUP BY` of a `PIVOT`, if its `DEFAULT ON NULL` is the marker for them.
 pub(crate) fn pivot_keys(default: &Expr) -> Option<Vec<&Expr>> {
     let (args, _) = marker::read(default, marker::KEYS)?;
     args.iter().map(value).collect()

@@ -379,9 +379,9 @@ pub fn unknown_reader(name: &ObjectName) -> Error {
     }
 }
 
-/// A dataset under its alias, and a second name of its only variable. That of an `.npy` file takes the alias as its
-/// name, as the file stores none, and the second one is derived from the file. An array of the caller, which is called
-/// as its relation, has the alias as its second name.
+/// A dataset under its alias, and a second name of its only variable. An `.npy` file stores no name, so its variable
+/// has the alias as its name, and the second name is derived from the file. An array of the caller has the name of its
+/// relation, and the alias as its second name.
 pub fn under_alias(dataset: Arc<Dataset>, alias: Option<&str>) -> (Arc<Dataset>, Option<Arc<str>>) {
     match (alias, dataset.variables.as_slice()) {
         (Some(alias), [only]) if *only.name != *alias && !has_name(&dataset, alias) => {

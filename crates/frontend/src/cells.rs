@@ -59,14 +59,14 @@ pub struct KeptPositions {
 /// Positions along a dimension, ascending.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Positions {
-    /// Consecutive ones.
+    /// Consecutive positions.
     Range {
-        /// The first one.
+        /// The first position.
         start: u64,
-        /// Their number.
+        /// Number of positions.
         len: u64,
     },
-    /// Any.
+    /// Any positions.
     List(Arc<[u64]>),
 }
 
@@ -79,7 +79,7 @@ pub trait RowsPlan: Any + fmt::Debug + Send + Sync {
 /// A planned cell block that yields tensors.
 #[derive(Debug, Clone)]
 pub struct Labelled {
-    /// How its rows become tensors.
+    /// The conversion of its rows to tensors.
     pub rows: RowsToTensor,
     /// The tensors themselves, if no rows are needed.
     pub dense: Option<Dense>,

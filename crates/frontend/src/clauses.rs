@@ -1,4 +1,4 @@
-//! Clauses that mean the same as others, with which they are written here. Names and types play no part in it.
+//! Rewrites clauses to others with the same meaning, by their syntax alone.
 //!
 //! | written | becomes |
 //! |---|---|

@@ -4,7 +4,7 @@
 //! OVER (PARTITION BY k ORDER BY i ROWS 2 PRECEDING EXCLUDE TIES)
 //!   ⇒  OVER (PARTITION BY [__exclude]('TIES'), k ORDER BY i ROWS 2 PRECEDING)
 //! ```
-//! What is excluded stands as a key of the partitions, with a name that no text can produce.
+//! The exclusion becomes a key of the partitions, with a name that no text can produce.
 
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -12,7 +12,7 @@ use sqlparser::tokenizer::{Token, TokenWithSpan};
 use crate::ast::marker;
 use crate::tokens::{is_keyword, is_word};
 
-/// What a frame excludes, word by word.
+/// The exclusions of a frame, word by word.
 const EXCLUDED: [&[&str]; 4] = [&["CURRENT", "ROW"], &["GROUP"], &["TIES"], &["NO", "OTHERS"]];
 
 /// Replaces every `EXCLUDE` at the end of a window.
@@ -47,7 +47,7 @@ pub(crate) fn mark(tokens: &mut Vec<TokenWithSpan>) {
     }
 }
 
-/// The words behind `EXCLUDE`, if it ends a window: a frame stands before it, and a parenthesis behind it.
+/// The words behind `EXCLUDE`, if it ends a window: a frame is before it, and a parenthesis behind it.
 fn excluded(tokens: &[TokenWithSpan], at: usize) -> Option<&'static [&'static str]> {
     let is = |at: usize, word: &str| tokens.get(at).is_some_and(|t| is_word(&t.token, word));
     let is_behind = ["ROW", "PRECEDING", "FOLLOWING"].iter().any(|word| is(at - 1, word));
@@ -61,7 +61,7 @@ fn excluded(tokens: &[TokenWithSpan], at: usize) -> Option<&'static [&'static st
     })
 }
 
-/// The place of the parenthesis that is open at the end.
+/// The index of the parenthesis that is open at the end.
 fn opened(tokens: &[TokenWithSpan]) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate().rev() {
@@ -75,7 +75,7 @@ fn opened(tokens: &[TokenWithSpan]) -> Option<usize> {
     None
 }
 
-/// Where the first key of a window stands, and whether it has one.
+/// The index of the first key of a window, and true if it has one.
 fn keys(tokens: &[TokenWithSpan], open: usize) -> (usize, bool) {
     let is = |at: usize, keyword| tokens.get(at).is_some_and(|t| is_keyword(&t.token, keyword));
     let mut at = open + 1;
@@ -97,7 +97,7 @@ mod tests {
     use crate::tokens::split;
 
     #[test]
-    fn what_a_frame_excludes_becomes_a_key() {
+    fn an_exclusion_becomes_a_key() {
         let tokens = |text: &str| {
             let tokens = split(text).unwrap().remove(0).tokens;
             tokens.iter().map(|t| t.token.to_string()).collect::<Vec<_>>().join(" ")

@@ -27,11 +27,11 @@ pub struct Labels {
     /// True if it is a coordinate of other results without being the labels of a dimension, such as `lat(y, x)`. Names
     /// and subscripts preserve this as they preserve attributes.
     pub is_coordinate: bool,
-    /// What the results of the block have in common.
+    /// The parts that all results of the block share.
     pub dataset: Arc<DatasetLabels>,
 }
 
-/// What the results of a block have in common, as a dataset.
+/// The parts that the results of a block share, as a dataset.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct DatasetLabels {
     /// Attributes: those of the first relation that the block reads.

@@ -2,11 +2,11 @@
 //!
 //! The life of `SELECT mean(sst[0:10], 0) FROM sst;` in this crate:
 //!
-//! 1. [`parse()`] splits the script into statements and reads each one into a [`Statement`]:
-//!    `tokens` splits the script, `rearranged` puts words in SQL's order (`FROM t SELECT a`), `limits` rejects statements that nest too deeply, [`TesseraDialect`] adds the
-//!    tensor syntax to sqlparser, `statement` parses the statements that sqlparser does not know
-//!    (`CREATE TENSOR`, `CANCEL QUERY`, `EXPLAIN (FORMAT json)`), `clauses` writes `FETCH`, `PIVOT`, `UNPIVOT`
-//!    and `TABLESAMPLE` with others.
+//! 1. [`parse()`] splits the script into statements and reads each one into a [`Statement`]: `tokens` splits the
+//!    script, `rearranged` puts words in SQL's order (`FROM t SELECT a`), `limits` rejects statements that nest too
+//!    deeply, [`TesseraDialect`] adds the tensor syntax to sqlparser, `statement` parses the statements that sqlparser
+//!    does not know (`CREATE TENSOR`, `CANCEL QUERY`, `EXPLAIN (FORMAT json)`), `clauses` rewrites `FETCH`, `PIVOT`,
+//!    `UNPIVOT` and `TABLESAMPLE` to other clauses.
 //! 2. [`surface::decide`] classifies a query block as a tensor block or a cell block, and reports the
 //!    clause that decided it.
 //! 3. [`ast`] gives typed views of the tensor syntax: [`ast::subscript`], [`ast::call`],

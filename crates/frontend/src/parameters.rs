@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn values_come_in_their_places() {
+    fn values_replace_placeholders() {
         assert_eq!(
             bind("SELECT ? -? -- ?\n, '?', \"$1\"", &numbers(&["1", "-2"])).unwrap(),
             "SELECT 1 -(-2) -- ?\n, '?', \"$1\""
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn parameters_that_do_not_match_are_refused() {
         for (sql, values) in [
             ("SELECT ?", &[][..]),
             ("SELECT ?", &["1", "2"]),

@@ -92,7 +92,7 @@ mod tests {
     use super::replaced;
 
     #[test]
-    fn only_what_is_read_is_a_path() {
+    fn only_sources_are_paths() {
         let absolute = |url: &str| (!url.contains("://")).then(|| format!("/d/{url}"));
         for (text, wanted) in [
             (

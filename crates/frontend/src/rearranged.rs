@@ -79,9 +79,9 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Writes the blocks of a level, and what stands around them.
+    /// Writes the blocks of a level, and the tokens around them.
     fn level(&mut self, level: Range<usize>, depth: usize) {
-        // Such a statement is refused.
+        // The parser refuses such a statement.
         if depth > NESTING_MAX {
             self.out.extend_from_slice(&self.tokens[level]);
             return;
@@ -106,7 +106,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes tokens in their order, and the levels inside. A bracket at the end stands for all that it contains.
+    /// Writes tokens in their order, and the levels inside. A bracket at the end includes its contents.
     fn part(&mut self, part: Range<usize>, depth: usize) {
         let mut at = part.start;
         while at < part.end {
@@ -172,7 +172,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The `TABLESAMPLE` of one relation that `USING SAMPLE` means, and where that stands.
+    /// The `TABLESAMPLE` of one relation that replaces `USING SAMPLE`, and the range of the latter.
     fn sample(
         &self,
         from: &Range<usize>,

@@ -132,7 +132,7 @@ pub struct Insert {
     pub name: ObjectName,
     /// The query whose result is appended.
     pub query: Box<Query>,
-    /// Where the query stands.
+    /// The span of the query's text.
     pub query_span: Span,
     /// The query as written.
     pub query_text: String,
@@ -162,8 +162,8 @@ pub struct Copy {
     pub query: Box<Query>,
     /// The target.
     pub url: Literal,
-    /// The word after `STORED AS`, or the value of the option `FORMAT`, as written; `None` if the ending of the target
-    /// says it.
+    /// The word after `STORED AS`, or the value of the option `FORMAT`, as written; `None` to infer it from the ending
+    /// of the target.
     pub format: Option<Ident>,
     /// The options in the order written, without duplicates.
     pub options: Vec<Setting>,

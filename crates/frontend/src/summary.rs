@@ -22,13 +22,13 @@ const COLUMNS_MAX: usize = 250;
 pub struct Summarized {
     /// Its name.
     pub name: String,
-    /// Its type, as the answer shows it.
+    /// Its type, as the result shows it.
     pub dtype: String,
-    /// What it contains.
+    /// The kind of its values.
     pub values: Values,
 }
 
-/// What a column contains, which decides its aggregates.
+/// The kind of a column's values, which decides its aggregates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
     /// Numbers have all aggregates.
@@ -37,11 +37,11 @@ pub enum Values {
     Times,
     /// Texts and others have extremes, and are counted.
     Ordered,
-    /// What has no text: only NULL is counted.
+    /// Values without a text: only NULLs are counted.
     Unordered,
 }
 
-/// The columns of the answer that aggregates fill.
+/// The columns of the result that aggregates fill.
 const AGGREGATES: [&str; 8] = ["min", "max", "approx_unique", "avg", "std", "q25", "q50", "q75"];
 
 /// `SELECT * FROM (query)`.

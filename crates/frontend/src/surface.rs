@@ -153,7 +153,8 @@ impl Decision {
     }
 }
 
-/// The name of a CTE that is tensors whatever its query, as `COPY` takes a query: what `INSERT INTO` adds.
+/// The name of the CTE with the tensors that `INSERT INTO` adds: it is tensors whatever its query is, as `COPY` takes
+/// one.
 pub const INSERTED: &str = "__inserted";
 
 /// True if a CTE has this name.
@@ -314,7 +315,7 @@ fn item_expr(item: &SelectItem) -> Option<&Expr> {
     }
 }
 
-/// The decision of one select item of a block over so many relations, if it makes the block one of cells.
+/// The decision of one select item of a block over `relations` relations, if it makes the block one of cells.
 fn item(item: &SelectItem, relations: usize) -> Option<Decision> {
     let Some(expr) = item_expr(item) else {
         return Some(Decision::cell(Reason::Wildcard, item.span()));
@@ -335,7 +336,7 @@ fn item(item: &SelectItem, relations: usize) -> Option<Decision> {
     })
 }
 
-/// Describes a call that only rows have, in a block over so many relations.
+/// Describes a call that only rows have, in a block over `relations` relations.
 ///
 /// A name alone decides over one relation only: cells of two tensors are pairs of all with all, which
 /// `corr(a.v, b.v)` does not ask for. The form decides as the clauses of a block do.

@@ -1,4 +1,4 @@
-//! Names of types in messages: those that casts take, not those of Arrow.
+//! Names of types in messages: as SQL's casts spell them, not as Arrow does.
 
 use crate::lift::calendar;
 use arrow::datatypes::{DataType, Field};
@@ -60,10 +60,10 @@ pub fn type_name(of: &DataType) -> String {
     spoken(&of.to_string())
 }
 
-/// The name of a column's type, as DESCRIBE shows it: with the types of what it contains, as `int64[]`.
+/// The name of a column's type, as DESCRIBE shows it: with the types of its elements, as `int64[]`.
 pub fn column_type(field: &Field) -> String {
     if let Some(calendar) = calendar(field).filter(|&calendar| calendar != Calendar::Standard) {
-        // Arrow does not know it, and the numbers alone are no times.
+        // Arrow lacks the calendar, and would show the type of plain numbers.
         return DType::Datetime(calendar).name();
     }
     match field.data_type() {
@@ -87,7 +87,7 @@ pub fn column_type(field: &Field) -> String {
     }
 }
 
-/// The name of a type, from Arrow's, as SQL's casts have it: `int` for `Int32`.
+/// The name of a type as SQL's casts spell it, from Arrow's name: `int` for `Int32`.
 pub(crate) fn spoken_in_casts(arrow: &str) -> String {
     let name = spoken(arrow);
     let of_sql = match name.as_str() {
@@ -102,7 +102,7 @@ pub(crate) fn spoken_in_casts(arrow: &str) -> String {
     of_sql.to_string()
 }
 
-/// The name of a type, from Arrow's: `decimal(10, 2)` for `Decimal128(10, 2)`.
+/// The name of a type, from Arrow's name: `decimal(10, 2)` for `Decimal128(10, 2)`.
 pub(crate) fn spoken(arrow: &str) -> String {
     let arrow = arrow.strip_prefix("nullable ").unwrap_or(arrow);
     let name = arrow.split(['(', ' ']).next().unwrap_or(arrow);
@@ -131,7 +131,7 @@ fn is_numbers(of: &str) -> bool {
     of.chars().all(|c| c.is_ascii_digit() || matches!(c, ',' | ' ' | '-'))
 }
 
-/// A message with the names of types in place of Arrow's, and values in place of `Int64(1)`.
+/// Replaces Arrow's names of types in a message, and writes `Int64(1)` as its value.
 pub(crate) fn spoken_in(message: &str) -> String {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let (mut out, mut rest) = (String::with_capacity(message.len()), message);
@@ -165,7 +165,7 @@ pub(crate) fn spoken_in(message: &str) -> String {
     out + rest
 }
 
-/// What the parentheses contain with which a text begins.
+/// The contents of the parentheses that a text begins with.
 fn inside(text: &str) -> Option<&str> {
     let mut depth = 0_usize;
     for (at, c) in text.char_indices() {
@@ -188,7 +188,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn types_have_the_names_that_casts_take() {
+    fn types_are_named_as_in_casts() {
         let text = || Box::new(DataType::Utf8);
         for (of, name) in [
             (DataType::Int64, "int64"),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_have_types_of_what_they_contain() {
+    fn columns_show_the_types_of_their_elements() {
         let field = |name: &str, of: DataType| Arc::new(Field::new(name, of, true));
         let list = DataType::List(field("item", DataType::Utf8View));
         let record =
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_have_these_names() {
+    fn messages_use_the_names_of_types() {
         for (message, told) in [
             ("cannot add Date32 and Decimal128(10, 2)", "cannot add date and decimal(10, 2)"),
             ("x = Int64(1) AND s = Utf8(\"a\")", "x = 1 AND s = 'a'"),

@@ -15,9 +15,10 @@
 //!     Window: row_number() PARTITION BY k ORDER BY ts AS number
 //!       r without NULL in ts
 //! ```
-//! So the time is that of sorting both sides. Of rows of r with equal `ts` the last one is the nearest; the window
-//! functions order them as r does. For `l.ts <= r.ts` both orders are descending, and for `>` and `<` rows of l come
-//! before equal ones of r. A row of l with NULL in `ts` comes before all rows of r: its `nth` is 0, which no row of r has.
+//! So the join costs as much as sorting both sides. Of rows of r with equal `ts` the last one is the nearest; the
+//! window functions order them as r does. For `l.ts <= r.ts` both orders are descending; for `>` and `<`, rows of l
+//! come before equal rows of r. A row of l with NULL in `ts` comes before all rows of r: its `nth` is 0, which matches
+//! no row of r.
 
 use std::sync::Arc;
 
@@ -40,7 +41,8 @@ use super::error;
 use super::markers::ASOF;
 use super::numbered::{column, counted, numbered};
 
-/// Columns of the union: the row of the left side, the value in which rows are near, which side it is, 1 for the right.
+/// Columns of the union: the row number of the left side, the compared value, the side, and 1 for rows of the right
+/// side.
 const ROW: &str = "__asof_row";
 const AT: &str = "__asof_at";
 const SIDE: &str = "__asof_side";
@@ -81,11 +83,11 @@ fn condition(join: &Join) -> Option<&Expr> {
 
 /// The condition of a join, the left side's expressions first.
 struct Condition {
-    /// Expressions that are equal.
+    /// Pairs of expressions that must be equal.
     keys: Vec<(Expr, Expr)>,
-    /// Expressions that are near.
+    /// The pair of expressions that `op` compares.
     at: (Expr, Expr),
-    /// How the left one compares with the right one: `>=`, `>`, `<=` or `<`.
+    /// The comparison of the left expression with the right one: `>=`, `>`, `<=` or `<`.
     op: Operator,
 }
 
@@ -259,13 +261,13 @@ fn named(schema: &DFSchema, prefix: &str) -> Vec<Expr> {
     columns.map(|(i, column)| Expr::Column(column).alias(format!("{prefix}{i}"))).collect()
 }
 
-/// NULL of a field's type, with its metadata: the columns of a union have only those that all sides have.
+/// NULL of a field's type, with its metadata: a column of a union has only the metadata that all sides share.
 fn null_of(field: &Field) -> Result<Expr> {
     let metadata = (!field.metadata().is_empty()).then(|| FieldMetadata::from(field));
     Ok(Expr::Literal(ScalarValue::try_from(field.data_type())?, metadata))
 }
 
-/// True if a plan may have other rows each time that it runs.
+/// True if a plan may return other rows each time it runs.
 fn is_volatile(plan: &LogicalPlan) -> Result<bool> {
     plan.any_of_all(|node| node.any_expr(|expr| Ok(expr.is_volatile())))
 }

@@ -42,7 +42,7 @@ impl Lift<'_> {
                 let listed = Stars::Listed;
                 match self.attempt(written.clone(), prepared, because, as_tensors, listed) {
                     Ok(planned) => return Ok(planned),
-                    // A relation that names columns of others has no columns without them.
+                    // Relations that refer to columns of others cannot be listed by themselves.
                     Err(other) if other.code() == "unknown_name" => error,
                     Err(other) => {
                         stars = listed;
@@ -71,7 +71,7 @@ impl Lift<'_> {
     }
 }
 
-/// An error of a prepared query, with its position.
+/// Converts an error of DataFusion for a prepared query, and adds its position.
 pub(super) fn told(e: DataFusionError, prepared: &Prepared, state: &SessionState) -> Error {
     let call = error::name_in(&e);
     let error = error::of_text(error::plan(e), &prepared.texts);

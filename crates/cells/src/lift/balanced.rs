@@ -3,9 +3,9 @@
 //! ```text
 //! ((a OR b) OR c) OR d   ⇒   (a OR b) OR (c OR d)
 //! ```
-//! The parser nests a chain to the left. DataFusion's analyser asks each OR for the type of all that is on its left,
-//! its simplifier for the hash of it, so that the time for a chain grew with the square of its length. The operands
-//! keep their order, and OR is associative, also with NULL.
+//! The parser nests a chain to the left. For each OR, DataFusion's analyser computes the type, and its simplifier the
+//! hash, of all operands on its left, so the time grows with the square of the length. The operands keep their order,
+//! and OR is associative, also with NULL.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +13,7 @@ use sqlparser::ast::{BinaryOperator, Expr, Query, Statement, VisitorMut};
 use tessera_frontend::ast::null;
 use tessera_frontend::walk::walk_mut;
 
-/// Operands of a chain from which on it becomes a tree.
+/// Minimum operands of a chain that becomes a tree.
 const OPERANDS_MIN: usize = 32;
 
 /// The statement of a query, with its chains balanced.

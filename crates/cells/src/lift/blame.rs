@@ -1,7 +1,7 @@
 //! Finds the expression that an error is about, where DataFusion reports no position.
 //!
 //! The query is planned again with parts replaced. If `NULL` in place of the whole expression of a clause removes the
-//! error, the fault is in that expression; an operand that fails in the same way without what is around it contains it.
+//! error, the fault is in that expression; an operand that fails in the same way by itself contains the fault.
 //!
 //! ```text
 //! SELECT k, abs(a + s) FROM t    `+` is not defined for int64 and text
@@ -26,7 +26,7 @@ const PLANS_MAX: usize = 64;
 /// Upper bound on the expressions of these plans together.
 const PARTS_MAX: usize = 50_000;
 
-/// The time after which a search begins no other plan: the error then has no position.
+/// Time limit of a search, checked before each plan. Beyond it, the error has no position.
 const TIME_MAX: Duration = Duration::from_secs(3);
 
 /// The result of planning a changed query.
@@ -56,7 +56,7 @@ pub(super) fn position(query: &Query, plan: &mut dyn FnMut(Query) -> Outcome) ->
 /// An expression of a query. Its number is its place in the order of visits.
 #[derive(Debug, Clone, Copy)]
 struct Part {
-    /// The number behind those of the expressions inside it.
+    /// One more than the greatest number of an expression inside.
     end: usize,
     /// The expression around it; `None` for the whole expression of a clause.
     around: Option<usize>,
@@ -113,21 +113,21 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The innermost whole expression of a clause without which the query has a plan; if none has, the first one
-    /// without which it fails in another way.
+    /// The innermost whole expression of a clause whose removal makes the query valid; if there is none, the first one
+    /// whose removal changes the error.
     fn root(&mut self) -> Option<usize> {
         let (mut found, suspect) = self.clause(0..self.parts.len());
         let mut inside = found;
         while let Some(at) = inside {
             found = inside;
-            // A subquery inside of it may have the fault.
+            // The fault may be in a subquery inside.
             (inside, _) = self.clause(at + 1..self.parts[at].end);
         }
         found.or(suspect)
     }
 
-    /// Of the whole expressions of clauses in a range: one without which the query has a plan, and the first one without
-    /// which it fails in another way. A block gets the types of its relations, so a fault is in the outer one of two.
+    /// Among the whole expressions of clauses in a range: one whose removal makes the query valid, and the first one
+    /// whose removal changes the error. A block gets the types of its relations, so a fault is in the outer one of two.
     fn clause(&mut self, range: Range<usize>) -> (Option<usize>, Option<usize>) {
         let (mut found, mut suspect): (Option<usize>, Option<usize>) = (None, None);
         let mut at = range.start;
@@ -191,7 +191,7 @@ impl Search<'_> {
         }
     }
 
-    /// The position of an expression, or of the one around it: what a rewrite has added has none.
+    /// The position of an expression, or of the one around it: expressions that a rewrite added have no position.
     fn place(&self, at: usize) -> Option<Position> {
         let mut next = Some(at);
         while let Some(at) = next {

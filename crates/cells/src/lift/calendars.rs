@@ -112,7 +112,7 @@ pub(super) fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
     }
 }
 
-/// Rejects an aggregate of numbers over times of calendars that Arrow does not know, whose integers it would take.
+/// Rejects an aggregate of numbers over times of calendars that Arrow does not know: it would compute with integers.
 fn no_numbers(function: &str, args: &[Expr], schema: &DFSchema) -> Result<()> {
     if !OF_NUMBERS.contains(&function) {
         return Ok(());
@@ -134,8 +134,8 @@ fn no_numbers(function: &str, args: &[Expr], schema: &DFSchema) -> Result<()> {
     }
 }
 
-/// CASE and functions that return one of their arguments, as times of the calendar of these; texts beside such a time
-/// are dates of it. `has_kept` becomes true for a new time.
+/// Makes the result of CASE, and of functions that return one of their arguments, a time of the arguments' calendar.
+/// Texts beside such a time are dates of the calendar. Sets `has_kept` for a new time.
 pub(super) fn kept(
     expr: Expr,
     schema: &DFSchema,
@@ -183,7 +183,7 @@ pub(super) fn kept(
     Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![new]))))
 }
 
-/// The calendar of one of some values, which are of one calendar or NULL; `None` beside texts, which all of them become.
+/// The common calendar of values, some of which may be NULL; `None` if one is a text: all become texts then.
 fn result_calendar<'a>(
     values: impl IntoIterator<Item = &'a Expr>,
     schema: &DFSchema,

@@ -10,8 +10,8 @@
 //!                                         r
 //! ```
 //! DataFusion's joins keep all equal rows of the left side, or none. The n-th of equal rows on the left is paired with
-//! the n-th on the right; the rows are in the order of the left side. Without ALL the left side is a DISTINCT, for
-//! which the join is right as it is.
+//! the n-th on the right; the rows are in the order of the left side. Without ALL the left side is a DISTINCT, and
+//! DataFusion's join is correct.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<Logical
     .map(|t| t.data)
 }
 
-/// True for the join of a set operation with ALL. Joins that are written have no keys before they are optimised.
+/// True for the join of a set operation with ALL. A join of the query's text has no keys before optimisation.
 fn counts(join: &Join) -> bool {
     matches!(join.join_type, JoinType::LeftSemi | JoinType::LeftAnti)
         && join.null_equality == NullEquality::NullEqualsNull
@@ -77,8 +77,9 @@ fn one(mut join: Join, state: &SessionState) -> Result<LogicalPlan> {
     Ok(LogicalPlan::Projection(plan))
 }
 
-/// Adds a column for each key. The optimiser does not see that a key follows from another, as in `SELECT k, k::text`:
-/// DataFusion's physical plan would sort by fewer keys, and then not find the rows ordered by all.
+/// Adds a column for each key, so that the optimiser does not see that one key determines another, as in
+/// `SELECT k, k::text`. Else the physical plan would sort by fewer keys, and not recognise rows as ordered by all of
+/// them.
 fn keyed(input: LogicalPlan, keys: Vec<Expr>) -> Result<(LogicalPlan, Vec<Expr>)> {
     let mut exprs: Vec<Expr> = input.schema().columns().into_iter().map(Expr::Column).collect();
     let mut columns = Vec::with_capacity(keys.len());

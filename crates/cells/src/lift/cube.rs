@@ -108,7 +108,7 @@ impl CubeVariable {
                 b.decode(raw, decode)
             }
             Cells::Planned { block, node } => {
-                // Without what only other variables of the block need.
+                // Without nodes that only other variables of the block need.
                 let from = Rooted::of(&block.rooted.graph, *node);
                 b.import(&from)?.first().copied().ok_or_else(|| Error::Unsupported {
                     construct: format!("the variable {}", self.name),

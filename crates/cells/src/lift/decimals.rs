@@ -1,8 +1,8 @@
 //! Sums, differences and products of decimals.
 //!
-//! Arrow checks each step of each value for an overflow of 128 bits, which takes several times as long as the step. Here
-//! a batch whose values fit into 64 bits is computed without: its results fit into 128. Arrow computes other batches.
-//! It does not check that a result has at most 38 digits, so that is done here.
+//! Arrow checks each step of each value for an overflow of 128 bits, which takes several times as long as the step.
+//! Here a batch whose values fit into 64 bits is computed without these checks: its results fit into 128 bits. Arrow
+//! computes other batches. Arrow does not check that a result has at most 38 digits, so this module does.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ pub(super) fn of_operator(
         return Ok(Transformed::no(expr));
     };
     let known = OPERATORS.iter().zip(functions).find(|((known, _), _)| known == op);
-    // A type that is not known here is of an outer query.
+    // The type of a column of an outer query is unknown here.
     let is_decimal = |side: &Expr| matches!(side.get_type(schema), Ok(DataType::Decimal128(..)));
     match known {
         Some((_, function)) if is_decimal(left) && is_decimal(right) => {
@@ -96,7 +96,7 @@ impl ScalarUDFImpl for Operation {
     }
 }
 
-/// True for numbers of at most as many digits as a decimal of 128 bits has.
+/// True for numbers with at most the digits of a decimal of 128 bits.
 pub(super) fn is_within(digits: i128) -> bool {
     const LIMIT: u128 = 10_u128.pow(DECIMAL128_MAX_PRECISION as u32);
     digits.unsigned_abs() < LIMIT
@@ -168,7 +168,7 @@ impl Operation {
 /// Values that fit into 64 bits.
 struct Side<'a> {
     values: &'a [i128],
-    /// Of an array; a scalar is not NULL.
+    /// The NULLs of an array; a scalar is not NULL.
     nulls: Option<&'a NullBuffer>,
     is_scalar: bool,
     scale: i8,

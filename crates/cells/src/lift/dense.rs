@@ -331,7 +331,7 @@ fn gather(
     let is_run = places.windows(2).all(|pair| pair[0] + 1 == pair[1]);
     let taken = match places.first().copied() {
         Some(0) if is_run && count == len => Ok(node),
-        // Cells that follow each other are read where they are.
+        // Consecutive cells are read in place.
         Some(first) if is_run && first + count <= len => {
             b.slice(node, axis, first as i64, 1, count)
         }

@@ -1,4 +1,4 @@
-//! Whether cell blocks stay dense.
+//! The setting for dense evaluation of cell blocks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -37,6 +37,6 @@ impl FromStr for Density {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
     pub density: Density,
-    /// Do its rows become tensors? Then what the outermost `SELECT` computes is dense, too: rows are not wanted.
+    /// True if the rows become tensors. No rows are needed then, so the items of the outermost `SELECT` are dense too.
     pub as_tensors: bool,
 }

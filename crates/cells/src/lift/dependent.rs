@@ -1,5 +1,5 @@
-//! Subqueries that use columns of a row outside, in the forms of which DataFusion makes no join, or the wrong one.
-//! [`singular`](super::singular) has rewritten some before.
+//! Correlated subqueries of forms for which DataFusion makes no join, or a wrong one. [`singular`](super::singular)
+//! rewrites some of them first.
 //!
 //! ```text
 //! Projection: o.i, (<subquery>)        Projection: o.i, value
@@ -14,14 +14,14 @@
 //!                                                      TableScan: o
 //!                                                    TableScan: q
 //! ```
-//! The subquery runs for the rows outside all at once, each combination of the columns that it uses once: [`rows`] puts
-//! its operators over these. The answers are joined to the rows outside, where NULL equals NULL. This is the dependent
-//! join of Neumann and Kemper, "Unnesting Arbitrary Queries" (2015). IN, ANY and ALL ask for the greatest of false, NULL
-//! and true over all rows, so their left side is a column outside, too. A subquery in FROM behind LATERAL is the same
-//! with all of its columns. One inside of a subquery follows after it: the columns of the outermost row are then columns
-//! of the relation between.
+//! The subquery runs once for all distinct combinations of the outer columns that it uses: [`rows`] puts its operators
+//! over these. The results are joined to the outer rows, where NULL equals NULL. This is the dependent join of Neumann
+//! and Kemper, "Unnesting Arbitrary Queries" (2015). IN, ANY and ALL need the greatest of false, NULL and true over all
+//! rows, so their left side is an outer column too. A subquery in FROM behind LATERAL is rewritten in the same way,
+//! with all of its columns. A nested subquery is rewritten after the one around it: by then, the columns of the
+//! outermost row are columns of the relation between.
 //!
-//! The rows outside are computed twice, so they must be the same each time ([`settled`]). [`form`] knows the subqueries
+//! The outer rows are computed twice, so they must be the same each time ([`settled`]). [`form`] finds the subqueries
 //! that are left to DataFusion.
 //!
 //! Runs on the analysed plan, whose types are coerced.
@@ -58,7 +58,7 @@ use bind::{Binder, Numbers, Outside, has_outside, is_of, subquery_of};
 use form::Place;
 use rows::{Rows, joined, project};
 
-/// The name of a subquery's column that has none.
+/// The name of a subquery's column without a name.
 const ITEM: &str = "__item";
 
 /// Rewrites such subqueries of a plan; names stay the same.
@@ -72,15 +72,16 @@ pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<Logical
     if !new.transformed {
         return Ok(new.data);
     }
-    // A value that no row has is NULL, and so may be the columns of all nodes above.
+    // A subquery without rows is NULL, so the columns of all nodes above may be NULL.
     let new = new
         .data
         .map_all_up(|node| Ok(Transformed::yes(maybe::of_inputs(node.recompute_schema()?)?)))?;
     Ok(new.data)
 }
 
-/// IN, ANY and ALL over an expression that has an alias. DataFusion's name of a cast is that of its column, which the
-/// join may add under the same name. EXISTS without columns of one name, as `SELECT *` over a join has.
+/// Gives the column of a subquery of IN, ANY and ALL an alias: DataFusion names a cast like its column, and the join
+/// may add a column of that name. Removes the columns of EXISTS if several have one name, as for `SELECT *` over a
+/// join.
 fn item_apart(expr: Expr) -> Result<Transformed<Expr>> {
     Ok(match expr {
         Expr::InSubquery(list) => match named(&list.subquery)? {
@@ -170,7 +171,7 @@ fn one(
     over(node, input, &values)
 }
 
-/// The input of a node whose expressions may have such subqueries; that of a filter only with the rows that fulfil its
+/// The input of a node whose expressions may have such subqueries. A filter's input has only the rows that fulfil its
 /// other conditions.
 fn only_input(node: &LogicalPlan) -> Result<Option<LogicalPlan>> {
     let input = match node {
@@ -249,8 +250,8 @@ fn has_one_row(plan: &LogicalPlan) -> Result<bool> {
 }
 
 impl Taken {
-    /// The rows of `plan` with the answer, and the expression that is its value. `first` is the plan whose columns the
-    /// subquery uses: `plan` has them, too.
+    /// The rows of `plan` joined with the subquery's result, and the expression of its value. `first` is the plan whose
+    /// columns the subquery uses; `plan` has them too.
     fn joined(
         self,
         plan: LogicalPlan,
@@ -268,7 +269,7 @@ impl Taken {
         let keys = || names.iter().map(|name| column(name.as_str()));
         let (answers, value) = match (kind, own) {
             (Kind::Exists, _) => {
-                // DISTINCT over groups of more keys would be left out (DataFusion 55.2).
+                // DataFusion (55.2) would drop a DISTINCT over groups of more keys.
                 let rows = Aggregate::try_new(Arc::new(rows), keys().collect(), Vec::new())?;
                 let rows = LogicalPlan::Aggregate(rows);
                 (project(keys().chain([found(state)?.alias(&name)]).collect(), rows)?, {
@@ -312,7 +313,7 @@ fn rank(test: Expr) -> Expr {
     Expr::Case(Case::new(None, arms, Some(Box::new(lit(0i64)))))
 }
 
-/// The value of such a number; false without one.
+/// The value of such a number; false for NULL.
 fn of_rank(rank: Expr) -> Expr {
     let null = Expr::Literal(ScalarValue::Boolean(None), None);
     let arms = vec![
@@ -322,7 +323,7 @@ fn of_rank(rank: Expr) -> Expr {
     Expr::Case(Case::new(None, arms, Some(Box::new(lit(false)))))
 }
 
-/// True, but not a constant, for which DataFusion would take the column also where a join adds NULL.
+/// True, hidden from the optimiser: it would substitute a constant also where a join adds NULL.
 fn found(state: &SessionState) -> Result<Expr> {
     let Some(random) = state.scalar_functions().get("random") else {
         return internal_err!("no such function: random");
@@ -330,7 +331,7 @@ fn found(state: &SessionState) -> Result<Expr> {
     Ok(opaque().call(vec![lit(true), random.call(vec![])]))
 }
 
-/// The rows outside, each combination of the columns that are used once.
+/// The distinct combinations of the outer columns that are used.
 fn domain(first: &LogicalPlan, outside: &[Outside]) -> Result<LogicalPlan> {
     let places: Vec<usize> = outside.iter().map(|outside| outside.at).collect();
     if !settled::is_settled(first, &places)? {
@@ -353,7 +354,7 @@ fn domain(first: &LogicalPlan, outside: &[Outside]) -> Result<LogicalPlan> {
     Ok(LogicalPlan::Distinct(Distinct::All(Arc::new(rows))))
 }
 
-/// The columns outside and those that have their values in the answers.
+/// Pairs of an outer column and the column of the results with its values.
 fn pairs(first: &LogicalPlan, outside: &[Outside]) -> Vec<(Expr, Expr)> {
     let columns = first.schema().columns();
     let pair = |outside: &Outside| {
@@ -468,7 +469,7 @@ fn is_lateral_taken(join: &Join, numbers: &Numbers) -> Result<bool> {
     Ok(!form::is_simple(&inner.subquery, Place::Lateral, &binder.names(), numbers)?)
 }
 
-/// The error for a subquery with an operator that cannot run over the rows outside.
+/// The error for a subquery with an operator that cannot run over the outer rows.
 fn refused<T>(what: &str) -> Result<T> {
     Err(DataFusionError::External(Box::new(Error::Unsupported {
         construct: format!("{what} in a correlated subquery"),

@@ -1,4 +1,4 @@
-//! Values of subqueries, EXISTS, IN, ANY and ALL over the elements of lists that a row outside has.
+//! Scalar subqueries, EXISTS, IN, ANY and ALL over the elements of lists of an outer row.
 //!
 //! ```text
 //! SELECT (SELECT sum(x) FROM unnest(t.list) u(x) WHERE x > t.k) FROM t
@@ -6,9 +6,9 @@
 //! ```
 //! `t.k IN (SELECT x …)` is true if `SELECT t.k = x …` has true, and NULL if it has NULL and no true.
 //!
-//! DataFusion makes a join of a subquery that has columns outside, and here no relation can be joined. The function
-//! computes the subquery for all rows of a batch. Its plan is a chain of [`steps`]. Runs on the analysed plan, whose
-//! types are coerced.
+//! DataFusion turns a correlated subquery into a join, but here is no relation to join. So a function computes the
+//! subquery for all rows of a batch. Its plan is a chain of [`steps`]. Runs on the analysed plan, whose types are
+//! coerced.
 
 mod steps;
 
@@ -54,7 +54,7 @@ pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<Logical
         if !is_changed {
             return Ok(node);
         }
-        // A value that no row has is NULL, and so may be the columns of all nodes above.
+        // A subquery without rows is NULL, so the columns of all nodes above may be NULL.
         Ok(Transformed::yes(maybe::of_inputs(node.data.recompute_schema()?)?))
     })
     .map(|t| t.data)
@@ -73,7 +73,7 @@ fn has_subquery(node: &LogicalPlan) -> Result<bool> {
     node.any_expr(|expr| expr.any(|e| Ok(is_one(e))))
 }
 
-/// What is asked of the rows of a subquery.
+/// The result that is computed from the rows of a subquery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     /// The value of the only row.
@@ -84,16 +84,16 @@ pub(super) enum Kind {
     Any,
 }
 
-/// A question about the rows of a subquery that an expression asks.
+/// The rows of a subquery, and the result that an expression computes from them.
 pub(super) struct Question {
     pub(super) kind: Kind,
     pub(super) rows: Arc<LogicalPlan>,
-    /// True if the expression is the opposite of the answer.
+    /// True if the expression negates the result.
     pub(super) negated: bool,
 }
 
-/// The question of an expression over rows with this schema; `None` if it is none, or if it is one of IN, ANY or ALL
-/// and the subquery uses no column outside.
+/// The [`Question`] of an expression over rows with this schema; `None` if it has none, and for IN, ANY and ALL over an
+/// uncorrelated subquery.
 pub(super) fn question(expr: &Expr, schema: &DFSchema) -> Result<Option<Question>> {
     let (kind, rows, negated) = match expr {
         Expr::ScalarSubquery(subquery) => (Kind::Value, Some(subquery.subquery.clone()), false),
@@ -110,7 +110,7 @@ pub(super) fn question(expr: &Expr, schema: &DFSchema) -> Result<Option<Question
         }
         Expr::SetComparison(SetComparison { expr, subquery, op, quantifier }) => {
             let condition = compared(expr, *op, subquery, schema)?;
-            // All of them fulfil it if none fulfils the opposite.
+            // ALL is true if no row fulfils the opposite.
             let (condition, negated) = match quantifier {
                 SetQuantifier::Any => (condition, false),
                 SetQuantifier::All => (condition.map(not), true),
@@ -122,7 +122,7 @@ pub(super) fn question(expr: &Expr, schema: &DFSchema) -> Result<Option<Question
     Ok(rows.map(|rows| Question { kind, rows, negated }))
 }
 
-/// What replaces an expression over rows with this schema; `None` if it is no subquery of this form.
+/// The replacement of an expression over rows with this schema; `None` if it is not a subquery of this form.
 fn replaced(expr: &Expr, schema: &DFSchema, state: &SessionState) -> Result<Option<Expr>> {
     let rows: &LogicalPlan = match expr {
         Expr::ScalarSubquery(subquery) => &subquery.subquery,
@@ -139,7 +139,7 @@ fn replaced(expr: &Expr, schema: &DFSchema, state: &SessionState) -> Result<Opti
     Ok(call.map(|call| if negated { not(call) } else { call }))
 }
 
-/// The part of a subquery that decides which values it has, whatever their order and however often each occurs.
+/// The plan without sorts and DISTINCT, which do not change the set of values.
 fn members(mut plan: &Arc<LogicalPlan>) -> &Arc<LogicalPlan> {
     loop {
         plan = match &**plan {
@@ -150,7 +150,7 @@ fn members(mut plan: &Arc<LogicalPlan>) -> &Arc<LogicalPlan> {
     }
 }
 
-/// `expr op x`, where x is the subquery's column; `None` if the expression has columns outside of the block.
+/// `expr op x`, where x is the subquery's column; `None` if `expr` refers to an outer query.
 fn compared(
     expr: &Expr,
     op: Operator,
@@ -164,7 +164,7 @@ fn compared(
     Ok(Some(Expr::BinaryExpr(comparison)))
 }
 
-/// The value of a condition for each row of a subquery; `None` for one that uses no column outside: DataFusion makes a
+/// The value of a condition for each row of a subquery; `None` if the subquery is not correlated: DataFusion makes a
 /// join of it.
 fn tested(rows: &Arc<LogicalPlan>, condition: Option<Expr>) -> Result<Option<Arc<LogicalPlan>>> {
     let Some(condition) = condition else { return Ok(None) };
@@ -208,7 +208,7 @@ fn call(
     Ok(Some(ScalarUDF::new_from_impl(function).call(columns)))
 }
 
-/// The columns outside that a subquery has, each once.
+/// The outer columns of a subquery, each once.
 fn columns_outside(body: &LogicalPlan) -> Result<Vec<Column>> {
     let mut found: Vec<Column> = Vec::new();
     body.each_of_all(|node| {
@@ -226,7 +226,7 @@ fn columns_outside(body: &LogicalPlan) -> Result<Vec<Column>> {
     Ok(found)
 }
 
-/// The subquery as a function of the columns outside.
+/// The subquery as a function of the outer columns.
 #[derive(Debug)]
 struct Elements {
     body: LogicalPlan,
@@ -275,7 +275,7 @@ impl ScalarUDFImpl for Elements {
     }
 }
 
-/// The value of each row outside; NULL for those without one.
+/// The value of each outer row; NULL if it has none.
 fn one_each(values: &ArrayRef, outside: &UInt32Array, count: usize) -> Result<ArrayRef> {
     let mut places: Vec<Option<u32>> = vec![None; count];
     for (at, &row) in outside.values().iter().enumerate() {
@@ -286,7 +286,7 @@ fn one_each(values: &ArrayRef, outside: &UInt32Array, count: usize) -> Result<Ar
     Ok(take(values, &UInt32Array::from(places), None)?)
 }
 
-/// For each row outside: true if its values have true, else NULL if they have NULL.
+/// For each outer row: true if one of its values is true, else NULL if one is NULL.
 fn any_each(values: &ArrayRef, outside: &UInt32Array, count: usize) -> Result<BooleanArray> {
     let mut any = vec![Some(false); count];
     // NULL has no type.

@@ -32,7 +32,7 @@ pub(crate) fn plan(error: DataFusionError) -> Error {
     read(error, &mut position)
 }
 
-/// Rejects subqueries that use a column outside and that the optimiser could not rewrite to joins.
+/// Rejects correlated subqueries that the optimiser could not rewrite to joins.
 pub(crate) fn correlated(logical: &LogicalPlan) -> Result<(), Error> {
     first_subquery(logical, |e, inner, _| {
         let is_value = matches!(e, Expr::ScalarSubquery(_));
@@ -97,7 +97,7 @@ fn lateral(logical: &LogicalPlan) -> Result<(), Error> {
     })
 }
 
-/// The way to one of the rows that a subquery as a value has.
+/// The hint for a scalar subquery with several rows.
 const ONE_OF_ROWS: &str = "aggregate it: `(SELECT first_value(b.v ORDER BY b.time DESC) FROM b WHERE b.k = a.k)` is the value of the last row, `max(b.v)` the greatest one";
 
 const VALUE_OUTSIDE: &str = "a correlated scalar subquery";
@@ -106,14 +106,14 @@ const VALUE_OUTSIDE: &str = "a correlated scalar subquery";
 fn has_limit(plan: &LogicalPlan) -> bool {
     let is_limited = |node: &LogicalPlan| match node {
         LogicalPlan::Limit(_) => true,
-        // The optimizer's form of it.
+        // The optimizer's form of a limit.
         LogicalPlan::Sort(sort) => sort.fetch.is_some(),
         _ => false,
     };
     plan.any(|node| Ok(is_limited(node))).unwrap_or(false)
 }
 
-/// The error for a subquery that uses a column outside; `is_value` for a scalar one.
+/// The error for a correlated subquery; `is_value` for a scalar one.
 pub(super) fn of_outside(is_value: bool, inner: &Subquery) -> Error {
     let (construct, hint) = match is_value {
         true if has_limit(&inner.subquery) => {
@@ -453,7 +453,7 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
     failed(if is_type { "type_error" } else { "plan_error" }, sentence(message), position)
 }
 
-/// Messages of DataFusion that have better words here.
+/// Rewords messages of DataFusion.
 fn known_words(message: &str, position: Option<Position>) -> Option<Error> {
     if let Some((_, rest)) = message.split_once("Cannot access field at argument ")
         && let Some((_, of)) = rest.split_once("type ")

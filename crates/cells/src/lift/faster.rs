@@ -13,7 +13,7 @@ use datafusion::logical_expr::utils::merge_schema;
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     let functions = decimals::functions();
     plan.map_all_up(|node| match node {
-        // The filters of a scan select parts of files, which they do as they are.
+        // Filters of a scan select parts of files by their original form.
         node @ LogicalPlan::TableScan(_) => Ok(Transformed::no(node)),
         node => {
             let schema = merge_schema(&node.inputs());

@@ -72,7 +72,8 @@ fn in_integers(
     Some(WindowFrame::new_bounds(WindowFrameUnits::Range, start, end))
 }
 
-/// Until types are coerced, `CASE WHEN c THEN 1 ELSE 0.5 END` has that of its first value, and so has its column above.
+/// True for an integer key. Until types are coerced, `CASE WHEN c THEN 1 ELSE 0.5 END` has the type of its first value,
+/// and so has its column above.
 fn is_integer(key: &SortExpr, input: &Arc<LogicalPlan>) -> Result<bool> {
     let key = Projection::try_new(vec![key.expr.clone()], input.clone())?;
     let plan = LogicalPlan::Projection(key);

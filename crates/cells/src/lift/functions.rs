@@ -106,17 +106,18 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     options.sql_parser.map_string_types_to_utf8view = false;
     // Row groups are read in the order of their file, which rows with equal keys keep. Splits read them once each anyway.
     options.optimizer.enable_sort_pushdown = false;
-    // Files are cut by our splits alone. Else a file of a mebibyte has a range, also if it is compressed and has no parts.
+    // Only our splits divide files. DataFusion would give a file of a mebibyte a range, even if it is compressed and
+    // indivisible.
     options.optimizer.repartition_file_scans = false;
     // A table in a directory has the files of all directories below it.
     options.execution.listing_table_ignore_subdirectory = false;
     // The physical plan may declare a non-null column nullable (`b IS TRUE` over a left join): this check rejects it.
     options.execution.skip_physical_aggregate_schema_check = true;
-    // Else a split with many groups would pass on its later rows by themselves. Where that begins follows from the ends of
-    // batches, and sums of floats would have other bits.
+    // Else a split with many groups would pass on its later rows ungrouped. Where that begins depends on the ends of
+    // batches, and would change the bits of float sums.
     options.execution.skip_partial_aggregation_probe_ratio_threshold = 1.0;
-    // The reader leaves out row groups by their statistics, and operators above it leave out rows: where the reader leaves
-    // out single rows, it takes two to three times as long for those that it keeps.
+    // The reader skips row groups by their statistics, and operators above it drop rows: a reader that skips single
+    // rows takes two to three times as long for those that it returns.
     options.execution.parquet.pushdown_filters = false;
     // A table with a slot for each possible key, most of them empty, is faster than a hash table and needs more memory.
     if memory >= PLACES_MIN {
@@ -155,7 +156,7 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     }
     aggregates(&mut state)?;
     for udf in lists::functions(&state, memory / 4) {
-        // One that has this name as an alias: it would come back whenever functions are registered anew.
+        // A function with this name as an alias would return whenever functions are registered again.
         if let Some(other) = state.scalar_functions().get(udf.name()).cloned() {
             state.deregister_udf(other.name()).map_err(error::plan)?;
         }
@@ -190,7 +191,7 @@ fn aggregates(state: &mut SessionState) -> std::result::Result<(), Error> {
     Ok(())
 }
 
-/// What SHOW FUNCTIONS reports of a function.
+/// The documentation that SHOW FUNCTIONS reports.
 fn documented(syntax: &str, about: &str) -> Documentation {
     Documentation::builder(DocSection::default(), about, syntax).build()
 }

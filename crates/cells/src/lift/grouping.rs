@@ -6,9 +6,10 @@
 //!                                                     Projection: …, v + 1 AS g
 //! ```
 //! Type coercion renames an expression inside a set, and the aggregate then misses its own columns. The same rewrite
-//! applies to a cast of another key (`GROUP BY x, x::double`), which has the same name in DataFusion, and to a subquery
-//! that uses columns outside, which only a projection may compute. A single set is the keys themselves. A cast goes below, too, if the rows have keys: DataFusion leaves out other keys if it takes the
-//! cast for the column that determines them. `grouping(v + 1)` becomes `grouping(g)`. Runs before types are coerced.
+//! applies to a cast of another key (`GROUP BY x, x::double`), which has the same name in DataFusion, and to a
+//! correlated subquery, which only a projection may compute. A single set becomes plain keys. A cast moves below, too,
+//! if the rows have keys: DataFusion drops other keys if it takes the cast for the column that determines them.
+//! `grouping(v + 1)` becomes `grouping(g)`. Runs before types are coerced.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -165,7 +166,7 @@ fn is_cast_of_key(expr: &Expr, aggregate: &Aggregate) -> bool {
     converted(expr) != expr && !aggregate.input.schema().functional_dependencies().is_empty()
 }
 
-/// What casts convert.
+/// The expression inside of casts.
 fn converted(mut expr: &Expr) -> &Expr {
     while let Expr::Cast(Cast { expr: inner, .. }) | Expr::TryCast(TryCast { expr: inner, .. }) =
         expr

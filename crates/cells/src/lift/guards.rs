@@ -51,7 +51,7 @@ use super::casts::bare;
 /// bounds: later expressions are guarded by those parts of it that are smaller or cannot fail.
 const FALLIBLE_MAX: usize = 256;
 
-/// Maximum parts of all guards of a node of a plan; what comes later is evaluated for all rows.
+/// Maximum parts of all guards of a node of a plan; later expressions are evaluated for all rows.
 const PARTS_MAX: usize = 1 << 14;
 
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
@@ -63,7 +63,7 @@ pub(crate) fn settled(plan: LogicalPlan) -> Result<LogicalPlan> {
     of_plan(plan, true)
 }
 
-/// Guards the condition of a filter that was several upon each other: what the lower ones exclude fails in no other.
+/// Guards the condition of a filter that was merged from several: rows that the lower ones exclude fail in no other.
 pub(super) fn merged(filter: Filter) -> Result<Filter> {
     let Filter { predicate, input, .. } = filter;
     let schema = input.schema().clone();
@@ -93,7 +93,7 @@ pub(super) fn unguarded(expr: Expr) -> Result<Expr> {
 fn of_plan(plan: LogicalPlan, is_settled: bool) -> Result<LogicalPlan> {
     plan.map_all_up(|node| {
         super::go_on()?;
-        // The filters of a scan leave out what it need not read. They stand above it, too.
+        // Filters of a scan only skip data: a node above evaluates them again.
         if matches!(node, LogicalPlan::TableScan(_)) || !has_guard(&node)? {
             return Ok(Transformed::no(node));
         }
@@ -125,9 +125,9 @@ fn is_guard(expr: &Expr) -> bool {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Counts {
-    /// Those for which it is true: NULL and false are the same.
+    /// Rows for which the expression is true: NULL and false are the same.
     True,
-    /// All.
+    /// All rows.
     Each,
 }
 
@@ -194,7 +194,7 @@ impl<'a> Guards<'a> {
         Ok(join)
     }
 
-    /// The expression, of which rows count that fulfil all `guards`.
+    /// Guards an expression that counts only for rows that fulfil all `guards`.
     fn visit(&self, expr: Expr, guards: &[Expr], counts: Counts) -> Result<Expr> {
         match expr {
             Expr::BinaryExpr(BinaryExpr { op: op @ (Operator::And | Operator::Or), .. }) => {
@@ -446,7 +446,7 @@ fn is_of_two_relations(part: &Expr) -> bool {
     !left.is_empty() && !right.is_empty() && left.is_disjoint(&right)
 }
 
-/// True for a condition that may be evaluated twice, beside what it guards.
+/// True for a condition that may be evaluated a second time, as a guard.
 fn is_usable(guard: &Expr) -> Result<bool> {
     if is_constant(guard) {
         return Ok(false);

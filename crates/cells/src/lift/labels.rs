@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_monotone_is_found_in_few_steps() {
+    fn monotone_conditions_take_few_evaluations() {
         let all = 4_000_000_000_u64;
         let kept = |is_met: &dyn Fn(u64) -> bool| {
             let steps = Cell::new(0);
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_put_together() {
+    fn results_of_blocks_are_joined() {
         let all = 3 * BLOCK + 5;
         let kept = |is_met: &dyn Fn(u64) -> Option<bool>| {
             let met = |from, rows| {

@@ -55,11 +55,11 @@ pub(super) fn of_parts(
 /// The parts of a pattern between `%`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct PatternParts {
-    /// What a text begins with; may be empty.
+    /// The start of a matching text; may be empty.
     start: String,
-    /// What follows, in this order.
+    /// The parts between start and end, in order.
     middle: Vec<String>,
-    /// What a text ends with; may be empty.
+    /// The end of a matching text; may be empty.
     end: String,
 }
 
@@ -142,8 +142,8 @@ impl PatternParts {
         }
     }
 
-    /// A part that may be anywhere is searched in the bytes of all texts: a search for each text takes longer to begin
-    /// than to end.
+    /// A part that may be anywhere is searched in the bytes of all texts at once: starting a search for each text takes
+    /// longer than the search.
     fn of_bytes<O: OffsetSizeTrait>(&self, texts: &GenericStringArray<O>) -> BooleanArray {
         let Some(first) = self.middle.first() else { return self.of_texts(texts) };
         let (first, finders) = (Finder::new(first), self.finders());

@@ -22,7 +22,7 @@ pub struct RowsFunction {
     pub about: String,
 }
 
-/// Aggregates that are written with others.
+/// Aggregates that are rewritten to others.
 const AGGREGATES: [(&str, &str, &str); 4] = [
     ("arg_max", "arg_max(x, y)", "The x of the row with the greatest y."),
     ("arg_min", "arg_min(x, y)", "The x of the row with the smallest y."),
@@ -30,7 +30,7 @@ const AGGREGATES: [(&str, &str, &str); 4] = [
     ("min_by", "min_by(x, y)", "The same as `arg_min`."),
 ];
 
-/// Functions of times that are written with others.
+/// Functions of times that are rewritten to others.
 const SCALARS: [(&str, &str, &str); 3] = [
     ("date_add", "date_add(t, interval)", "A time moved by an interval."),
     ("isodow", "isodow(t)", "Day of the week, Monday is 1 and Sunday 7."),

@@ -1,8 +1,9 @@
-//! `t AT TIME ZONE 'Europe/Berlin'`: of a time with a zone the clock there, which has no zone; of a time without one the
-//! instant at which that clock shows it.
+//! `t AT TIME ZONE 'Europe/Berlin'` converts a time with a zone to the local time there, and a time without a zone from
+//! the local time there to an instant.
 //!
 //! DataFusion casts either to a time with the zone, which is the same instant as before. Here a function carries the
-//! construct through its planner; where it makes an instant of a time, it stays. Runs before types are coerced.
+//! construct through DataFusion's planner, and stays in the plan if it makes an instant of a time. Runs before types
+//! are coerced.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -148,7 +149,7 @@ impl ScalarUDFImpl for AtTimeZone {
         let strict = CastOptions { safe: false, ..CastOptions::default() };
         let instants = match cast_with_options(&times, kind, &strict) {
             Ok(instants) => instants,
-            // Arrow has no result where the clock of the zone is put forward or back.
+            // Arrow has no result at daylight saving transitions.
             Err(_) => {
                 clock::mapped(&times, kind, |row, time| match clock::instant(time, *unit, zone) {
                     Some(instant) => Ok(Some(instant)),
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zones_come_and_go() {
+    fn at_time_zone_adds_and_removes_zones() {
         use DataType::{Date32, Int64, Timestamp};
         use TimeUnit::{Microsecond, Millisecond};
         let of = |kind: DataType| result(&Field::new("t", kind, true), "Europe/Berlin").ok();

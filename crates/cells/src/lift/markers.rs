@@ -1,5 +1,5 @@
-//! Functions that carry a construct through DataFusion's planner, which has none for it. What they stand for replaces
-//! them before the plan is optimised.
+//! Functions that carry constructs through DataFusion's planner, which lacks them. Rewrites replace the functions
+//! before the plan is optimised.
 
 use super::functions::scalar;
 use arrow::datatypes::DataType;
@@ -13,8 +13,7 @@ pub(super) const ROW_IN: &str = "tessera_row_in";
 /// `ASOF JOIN`: its condition. See [`asof`](super::asof).
 pub(super) const ASOF: &str = "tessera_asof";
 
-/// What a frame excludes, and the order of an aggregate's arguments. See
-/// [`excluding`](super::functions::excluding).
+/// EXCLUDE of a frame, and the order of an aggregate's arguments. See [`excluding`](super::functions::excluding).
 pub(super) const FRAME: &str = "tessera_frame";
 
 /// The marker of that name.

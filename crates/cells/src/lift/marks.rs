@@ -6,8 +6,8 @@
 //!                                                  TableScan: t
 //!                                                  Subquery: __correlated_sq_1
 //! ```
-//! DataFusion makes such joins for filters alone. So its rule gets a filter for each subquery, of which the join is
-//! kept. ANY and ALL become EXISTS before.
+//! DataFusion makes such joins for filters alone. So its rule gets a filter for each subquery, and the resulting join
+//! is used. ANY and ALL become EXISTS before.
 
 use std::sync::Arc;
 

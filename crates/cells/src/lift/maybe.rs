@@ -1,4 +1,4 @@
-//! Subqueries as values are NULL if they have no row, also over a column that is never NULL.
+//! Scalar subqueries without rows are NULL, even over a column that is never NULL.
 //!
 //! ```text
 //! (SELECT id FROM t WHERE id = -1) IS NULL  ⇒  tessera_maybe((SELECT id FROM t WHERE id = -1)) IS NULL

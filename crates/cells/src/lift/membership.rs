@@ -1,8 +1,8 @@
-//! `IN (SELECT …)` where a NULL counts.
+//! `IN (SELECT …)` in places where NULL and false differ.
 //!
-//! DataFusion makes a join of each IN. Only one form of it knows NULL: `WHERE v NOT IN (SELECT …)` over a subquery that
-//! uses no column outside, which stays as it is. So does `v IN (SELECT …)` below AND and OR alone, where NULL and
-//! false are the same, and what has no NULL on either side. The others become EXISTS:
+//! DataFusion makes a join of each IN. Only one form of the join handles NULL: `WHERE v NOT IN (SELECT …)` over an
+//! uncorrelated subquery, which is unchanged. Also unchanged are `v IN (SELECT …)` below AND and OR alone, where NULL
+//! and false are the same, and lists without NULL on either side. All others become EXISTS:
 //!
 //! ```text
 //! WHERE v NOT IN (SELECT w …)    ⇒    WHERE NOT EXISTS (SELECT … WHERE (v = w) IS NOT FALSE)
@@ -56,7 +56,7 @@ pub(super) fn rewrite(plan: LogicalPlan, state: &SessionState) -> Result<Logical
     .map(|t| t.data)
 }
 
-/// An expression over columns of `schema` whose value counts.
+/// An expression over columns of `schema` for which NULL and false differ.
 pub(super) fn value(
     expr: Expr,
     schema: &DFSchema,
@@ -128,7 +128,7 @@ impl Rules<'_> {
         }
     }
 
-    /// An expression whose value counts, be it true, false or NULL.
+    /// An expression that may be true, false or NULL.
     fn value(&self, expr: Expr) -> Result<Transformed<Expr>> {
         expr.map_down(|expr| match expr {
             Expr::InSubquery(list) => self.three_valued(list),
@@ -178,7 +178,7 @@ impl Rules<'_> {
         Ok(jump(answers(found, is_null, negated), true))
     }
 
-    /// For a subquery that uses no column outside: true if it has NULL, or if the left side is NULL and it has rows.
+    /// For an uncorrelated subquery: true if it has NULL, or if the left side is NULL and it has rows.
     fn has_null_member(&self, list: &InSubquery) -> Result<Expr> {
         let first = |plan: LogicalPlan| -> Result<Expr> {
             let plan = LogicalPlanBuilder::from(plan).limit(0, Some(1))?.build()?;
@@ -243,8 +243,8 @@ fn named(subquery: &Subquery) -> Result<Projection> {
     Projection::try_new(member.collect(), subquery.subquery.clone())
 }
 
-/// The list with a name of its own for a column without a qualifier, as a union has one. In the join that DataFusion
-/// makes of a value the name would stand twice.
+/// Renames the column of a list if it has no qualifier, as for a union: the name would occur twice in the join that
+/// DataFusion makes of a value.
 fn named_apart(mut list: InSubquery) -> Result<Transformed<InSubquery>> {
     let inner = &list.subquery;
     let columns = inner.subquery.schema().columns();

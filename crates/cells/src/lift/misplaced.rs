@@ -1,7 +1,8 @@
 //! Rejects aggregates and functions with OVER in clauses that are computed before them, sets of groups that are no item of
 //! GROUP BY, and DISTINCT in statistics of pairs.
 //!
-//! DataFusion rejects aggregates in WHERE. It plans the others, which no operator can compute; it ignores that DISTINCT.
+//! DataFusion rejects aggregates in WHERE. It plans the others, which no operator can compute, and ignores such a
+//! DISTINCT.
 
 use crate::walk::{Walk, WalkPlan};
 use datafusion::common::tree_node::TreeNodeRecursion;

@@ -28,7 +28,7 @@ use super::time::is_comparison;
 const FUNCTIONS: [&str; 7] =
     ["coalesce", "nvl", "nvl2", "nullif", "greatest", "least", "make_array"];
 
-/// Operators of a number that is written as an expression, one inside the other.
+/// Maximum nesting of operators in a number that is written as an expression.
 const DEPTH: usize = 16;
 
 /// Rewrites all expressions, joins and unions of a plan; names stay the same.
@@ -125,7 +125,7 @@ fn of_case(case: &mut Case, schema: &DFSchema) -> bool {
     is_changed
 }
 
-/// Gives sides of which some are decimals and some are floats one kind of type.
+/// Casts decimals to floats, or numbers of the query to decimals, if `sides` has decimals and floats.
 fn meet(sides: &mut [&mut Expr], schema: &DFSchema) -> bool {
     // An error here is not lost: later planning of the same expression reports it.
     let types: Vec<Option<DataType>> =
@@ -156,7 +156,7 @@ fn meet(sides: &mut [&mut Expr], schema: &DFSchema) -> bool {
     true
 }
 
-/// The same for a value that is compared with those of a subquery.
+/// As [`meet`], for a value that is compared with those of a subquery.
 fn meet_subquery(value: &mut Expr, subquery: &mut Subquery, schema: &DFSchema) -> Result<bool> {
     let Ok(kind) = value.get_type(schema) else { return Ok(false) };
     let Some(field) = subquery.subquery.schema().fields().first() else { return Ok(false) };
@@ -176,7 +176,7 @@ fn meet_subquery(value: &mut Expr, subquery: &mut Subquery, schema: &DFSchema) -
     Ok(true)
 }
 
-/// The same for each column of a union.
+/// As [`meet`], for each column of a union.
 fn of_union(union: Union) -> Result<Transformed<Union>> {
     let Union { mut inputs, schema } = union;
     let mut casts: Vec<Option<DataType>> = Vec::new();

@@ -166,7 +166,7 @@ struct QueryCtes {
     /// The scopes of the definitions that stay in the query, in order, until they are visited: a CTE that
     /// saw itself would be planned without end.
     definitions: VecDeque<Scope>,
-    /// The view, if the query is that of one: it sees nothing of its surroundings.
+    /// The view, if this is the query of one: it sees no CTEs around it.
     view: Option<Entered>,
     /// The ORDER BY of a query that is one block, until the block is visited.
     order: Option<OrderBy>,

@@ -12,13 +12,12 @@
 //! | tables of files | a projection above the scan |
 //! | cells of tensors, labels | have none |
 //!
-//! -0.0 and 0.0 have different bits too. DataFusion's comparisons, joins and groups treat them as equal. What else
-//! compares gets `one_zero(v)`: IN, `CASE v WHEN`, `nullif`, `DISTINCT` in an aggregate, `ORDER BY`, the keys of OVER.
-//! Floats in lists, structs and maps are compared by their bits everywhere, so `=`, `<`, extremes, groups, DISTINCT and
-//! joins of these get it, too. [`intervals`] are compared by their length, except as keys of groups and of DISTINCT, which are values
-//! of the result.
-//! [`member`] prevents the optimiser from merging lists of IN; `tessera_each(CASE …)` in such a list is no constant for
-//! DataFusion, which takes a CASE for one.
+//! -0.0 and 0.0 have different bits too. DataFusion's comparisons, joins and groups treat them as equal. Everything
+//! else that compares gets `one_zero(v)`: IN, `CASE v WHEN`, `nullif`, `DISTINCT` in an aggregate, `ORDER BY`, the keys
+//! of OVER. Floats in lists, structs and maps are compared by their bits everywhere, so `=`, `<`, extremes, groups,
+//! DISTINCT and joins of these get it, too. [`intervals`] are compared by their length, except as keys of groups and of
+//! DISTINCT, which are values of the result. [`member`] prevents the optimiser from merging lists of IN. DataFusion
+//! takes a CASE in such a list for a constant, so it becomes `tessera_each(CASE …)`.
 
 mod intervals;
 mod member;

@@ -37,7 +37,8 @@ const NAME: &str = "tessera_order";
 /// The order of values: NULL is the greatest.
 pub(super) const ORDER: SortOptions = SortOptions { descending: false, nulls_first: false };
 
-/// Rewrites sorts, windows and ordered aggregates, and [frames](super::frame_bounds). Runs before types are coerced, which refuses the frames.
+/// Rewrites sorts, windows and ordered aggregates, and [frames](super::frame_bounds). Runs before types are coerced,
+/// which refuses the frames.
 pub(super) fn keys(plan: LogicalPlan) -> Result<LogicalPlan> {
     plan.map_all_up(|node| match node {
         LogicalPlan::Sort(mut sort) => {
@@ -64,7 +65,7 @@ fn is_nested(expr: &Expr, schema: &DFSchema) -> bool {
     expr.get_type(schema).is_ok_and(|of| of.is_nested())
 }
 
-/// Puts a key that tells NULL before each nested one whose own NULLs are not where those inside belong.
+/// Adds a key `IS NULL` before each nested key whose NULLs belong to another end than the NULLs inside.
 fn apart(keys: &mut Vec<SortExpr>, schema: &DFSchema) -> bool {
     let is_moved = |key: &SortExpr| {
         key.asc == key.nulls_first && !key.expr.is_volatile() && is_nested(&key.expr, schema)

@@ -22,7 +22,7 @@ pub(super) fn numbered(
     over(input, function.into(), Vec::new(), partition, order, name)
 }
 
-/// Adds a column with the number of values up to each row, in each partition in that order, that are not NULL.
+/// Adds a column that counts the values up to each row that are not NULL, in each partition in that order.
 pub(super) fn counted(
     input: LogicalPlan,
     value: Expr,

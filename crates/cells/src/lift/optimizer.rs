@@ -74,7 +74,7 @@ impl AnalyzerRule for Asked {
     }
 }
 
-/// What a rule must not do.
+/// A rewrite that a rule must not make.
 #[derive(Debug, Clone, Copy)]
 enum Guard {
     None,

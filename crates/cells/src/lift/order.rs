@@ -50,7 +50,7 @@ pub(super) fn labels(
     columns.map(|c| origin::labels(plan, &Expr::Column(c), state)).collect()
 }
 
-/// For each column of a plan over tables of cells that is one of these, unchanged by an expression: where it comes from.
+/// The origin of each column of a plan that is an unchanged column of a table of cells.
 pub(super) fn sources(plan: &LogicalPlan) -> Vec<Option<ColumnOrigin>> {
     if !super::reads_cells(plan) {
         return vec![None; plan.schema().fields().len()];
@@ -101,8 +101,8 @@ impl Order<'_> {
 
     /// Orders what is below limits and aggregates, but not the plan's own rows; with its own schema.
     ///
-    /// The rows of a subquery in an expression have no order. A sort above a condition on columns outside would keep
-    /// the optimiser from making it the condition of a join.
+    /// The rows of a subquery in an expression have no order. A sort above a condition on outer columns would keep the
+    /// optimiser from making it the condition of a join.
     fn unordered(&mut self, plan: LogicalPlan) -> Result<LogicalPlan> {
         let schema = plan.schema().clone();
         let plan = self.keyed(plan)?.plan;

@@ -26,7 +26,7 @@ impl Parts {
         count.parts
     }
 
-    /// Rejects what is larger or deeper than a written expression may be; `at` is where it stands.
+    /// Rejects an expression that is larger or deeper than the text may be; `at` has its position.
     pub(super) fn check(self, at: &Expr) -> Result<(), Error> {
         let position = Position::of(at);
         if self.count > PARTS_MAX {
@@ -55,7 +55,7 @@ const WRITTEN_MAX: u64 = 10 * PARTS_MAX;
 pub(super) struct Written(u64);
 
 impl Written {
-    /// Adds an expression of that size; `at` is where it stands.
+    /// Adds an expression of that size; `at` has its position.
     pub(super) fn add(&mut self, size: Parts, at: &Expr) -> Result<(), Error> {
         size.check(at)?;
         self.0 = self.0.saturating_add(size.count);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn names_count_as_what_they_stand_for() {
+    fn names_count_as_their_expressions() {
         let names = BTreeMap::from([("a".to_string(), Parts { count: 7, depth: 4 })]);
         let size = |sql| {
             let Parts { count, depth } = Parts::of(&expr(sql), &names);

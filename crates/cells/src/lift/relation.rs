@@ -42,7 +42,7 @@ pub(crate) struct Relation {
     pub(crate) schema: DFSchemaRef,
     /// The condition (`bool` without NULLs) of rows that are present; without one, all are.
     pub(crate) keep: Option<NodeId>,
-    /// If set, only rows that are inside of a box are present. Only groups read these, and other joins.
+    /// If set, only rows inside of a box are present. Only groups and other joins support boxes.
     pub(crate) boxes: Option<Boxes>,
     /// True for a table of rows in memory: each row is a position of its one axis. Only a join reads it.
     pub(crate) is_table: bool,

@@ -61,7 +61,7 @@ pub(crate) fn kept_in(
     let kept = || super::kept::kept(query, text, &tables, state, &config, density);
     match limits::nested(kept) {
         Err(error @ (Error::Waiting | Error::Stopped)) => Err(error),
-        // The plan of its rows has the error.
+        // Planning the block's rows reports the error.
         Err(_) => Ok(None),
         Ok(kept) => Ok(kept),
     }

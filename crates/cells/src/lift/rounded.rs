@@ -37,7 +37,7 @@ fn one(mut expr: Expr, schema: &DFSchema, round: &Arc<ScalarUDF>) -> Transformed
         kind if kind.is_integer() => Some(0),
         kind => scale(kind),
     };
-    // A type that is not known here is of an outer query.
+    // The type of a column of an outer query is unknown here.
     let own = value.get_type(schema).ok().as_ref().and_then(scale);
     let is_cut = own.zip(target).is_some_and(|(own, target)| own > target);
     if let (true, Some(target)) = (is_cut, target) {

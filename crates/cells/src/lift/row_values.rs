@@ -250,7 +250,7 @@ fn member(expr: &Expr, row: &[Expr], of: &Query, negated: bool) -> Result<Expr, 
     Ok(Expr::Exists { subquery, negated })
 }
 
-/// The number of columns of a query, if its items tell.
+/// The number of columns of a query; `None` if its items do not determine it.
 pub(super) fn columns_of(query: &Query) -> Option<usize> {
     let items = &scope::innermost(query)?.projection;
     let is_one = |item: &SelectItem| {

@@ -51,7 +51,7 @@ pub(crate) fn rows(
         let bare = guards::unguarded(filter.clone()).map_err(error::plan)?;
         match (table.label_axis(filter), table.label_axis(&bare)) {
             (Some(axis), _) => labels.filter(filter, axis).map_err(error::plan)?,
-            // The filter stands above the scan, too. What fails here may fail for labels that have no rows there.
+            // The filter is also above the scan. An error here may be for labels without rows.
             (None, Some(axis)) => {
                 if labels.filter(&bare, axis).is_err() {
                     super::go_on().map_err(error::plan)?;

@@ -28,7 +28,7 @@ const DAY_US: i64 = 86_400_000_000;
 pub(super) struct Call<'a> {
     function: &'static str,
     with_stop: bool,
-    /// The name of the column, if it is not that of the function.
+    /// The name of the column, if it differs from the function's.
     pub(super) column: Option<&'a str>,
     args: &'a [FunctionArg],
     position: Option<Position>,

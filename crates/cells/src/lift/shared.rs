@@ -56,12 +56,12 @@ pub(super) struct Taken {
     pub(super) query: Query,
 }
 
-/// The CTEs that are extracted, of those with more than one reference.
+/// Selects the CTEs to extract among those with more than one reference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Which {
-    /// All that do more than read one table.
+    /// CTEs that do more than read one table.
     All,
-    /// Those that group rows.
+    /// CTEs that group rows.
     Grouped,
 }
 

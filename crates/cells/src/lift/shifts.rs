@@ -1,6 +1,6 @@
 //! `time + INTERVAL '1 day'` for times of calendars that Arrow does not know, and for those of zones.
 //!
-//! Converted while the plan is built, so that what is around it sees a time.
+//! Converted while the plan is built, so that the enclosing expression sees a time.
 
 use std::sync::Arc;
 

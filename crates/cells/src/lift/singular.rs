@@ -1,5 +1,5 @@
-//! EXISTS, IN, ANY and ALL over a subquery that uses columns outside and has one row, as an aggregate without GROUP BY
-//! has, and EXISTS with OFFSET.
+//! EXISTS, IN, ANY and ALL over a correlated subquery of one row, such as an aggregate without GROUP BY, and EXISTS
+//! with OFFSET.
 //!
 //! | written | becomes |
 //! |---|---|
@@ -11,12 +11,12 @@
 //! | `EXISTS (SELECT … OFFSET 2)` | `(SELECT count(*) …) > 2` |
 //! | `LATERAL (SELECT max(x) … HAVING h) l ON c` | `LATERAL (SELECT max(x), h AS __having …) l ON c AND l.__having` |
 //!
-//! DataFusion makes joins of the others, with the groups of the rows inside: where no row matches, there is none. It
-//! knows for values alone that there is one. Its joins have no OFFSET. Runs on the analysed plan.
+//! DataFusion would join the groups of the inner rows, and there is no group where no row matches. Only for scalar
+//! subqueries does it add the missing row. Its joins have no OFFSET. Runs on the analysed plan.
 //!
-//! [`dependent`](super::dependent) would rewrite these subqueries, too, but it computes the rows outside twice, and refuses
-//! those that may differ: below LIMIT, or with a sum of floats. DataFusion's join of a value, over a condition
-//! `column = outside`, computes them once.
+//! [`dependent`](super::dependent) would rewrite these subqueries, too, but it computes the outer rows twice, and
+//! refuses rows that may differ: below LIMIT, or with a sum of floats. DataFusion's join of a scalar subquery, over a
+//! condition `inner = outer`, computes them once.
 
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ fn existing(exists: &Exists, state: &SessionState) -> Result<Option<Expr>> {
     }
 }
 
-/// For a subquery that uses columns outside and has one row: the HAVING that may remove it. `None` for others.
+/// For a correlated subquery of one row: the HAVING that may remove the row. `None` for others.
 fn one_row(subquery: &Subquery) -> Option<Option<&Filter>> {
     let is_total =
         |plan: &LogicalPlan| matches!(plan, LogicalPlan::Aggregate(a) if a.group_expr.is_empty());
@@ -119,7 +119,7 @@ fn one_row(subquery: &Subquery) -> Option<Option<&Filter>> {
     }
 }
 
-/// The plan of the one row without DISTINCT and ORDER BY, and without HAVING if that is wanted.
+/// The plan of the one row without DISTINCT and ORDER BY; `drops_having` also removes HAVING.
 fn row(plan: &LogicalPlan, drops_having: bool) -> Result<LogicalPlan> {
     Ok(match plan {
         LogicalPlan::Projection(projection) => {
@@ -163,7 +163,7 @@ fn without_distinct(subquery: &Subquery) -> Result<Option<Expr>> {
     }
 }
 
-/// A join with HAVING in its ON. DataFusion keeps a row where HAVING removed that of a LATERAL subquery.
+/// Moves HAVING to the ON of a join: DataFusion keeps a row although HAVING removed the row of the LATERAL subquery.
 fn lateral(join: Join) -> Result<Transformed<LogicalPlan>> {
     let is_plain = matches!(join.join_type, JoinType::Inner | JoinType::Left);
     let Some((right, having)) = with_having(&join.right)?.filter(|_| is_plain) else {

@@ -1,4 +1,4 @@
-//! The positions of expressions that can fail while rows are computed. The operators that compute them have none.
+//! The positions of expressions that can fail while rows are computed: DataFusion's operators have none.
 
 use std::ops::ControlFlow;
 
@@ -26,9 +26,9 @@ pub(super) const DIVIDE: [&str; 6] =
 pub struct Sites {
     /// The divisions; `None` for one in the text of a view.
     divisions: Vec<Option<Position>>,
-    /// The subqueries that are values.
+    /// The scalar subqueries.
     values: Vec<Option<Position>>,
-    /// The casts, also those that no text has: of `s` in `s = 5`.
+    /// The casts, including implicit ones: of `s` in `s = 5`.
     casts: Vec<CastSite>,
 }
 
@@ -96,7 +96,7 @@ impl Sites {
             }
             _ => return None,
         };
-        // An expression with a name stands wherever the name does.
+        // A named expression occurs wherever its name does.
         let first = all.first()?;
         if all.iter().all(|place| place == first) { *first } else { None }
     }

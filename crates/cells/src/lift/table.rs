@@ -57,7 +57,7 @@ pub(crate) struct Axis {
     pub(crate) len: u64,
 }
 
-/// Where a column comes from.
+/// The origin of a column.
 #[derive(Debug, Clone)]
 pub struct ColumnOrigin {
     /// The labels of its dimension, in their order; `None` for cells.
@@ -67,7 +67,7 @@ pub struct ColumnOrigin {
 }
 
 impl ColumnOrigin {
-    /// The attributes that labels keep where they become those of another tensor.
+    /// The attributes that labels keep as labels of another tensor.
     pub fn label_attrs(&self) -> Attrs {
         self.labels.as_ref().map(|_| self.attrs.clone()).unwrap_or_default()
     }
@@ -508,7 +508,7 @@ impl TableSource for CellSource {
         let support = |filter: &Expr| -> datafusion::error::Result<_> {
             Ok(match is_slice(filter) {
                 true => Exact,
-                // What guards it is on other columns; the filter above has that, too.
+                // Guards refer to other columns; the filter above evaluates them too.
                 false if is_slice(&guards::unguarded(filter.clone())?) => Inexact,
                 false => Unsupported,
             })
@@ -563,7 +563,7 @@ impl Dependence {
 }
 
 impl CellTable {
-    /// Where a column comes from; `None` for positions, which are in order anyway.
+    /// The origin of a column; `None` for positions, which are ordered anyway.
     pub(crate) fn origin(&self, column: usize) -> Option<ColumnOrigin> {
         let labels = match self.columns.get(column)? {
             Column::Label { values: Along::Values(labels), .. } => Some(labels.clone()),
@@ -576,7 +576,7 @@ impl CellTable {
         Some(ColumnOrigin { labels, attrs: attrs.cloned().unwrap_or_default() })
     }
 
-    /// The column that an expression is, if it is one.
+    /// The table's column, if the expression is one.
     pub(crate) fn column(&self, expr: &Expr) -> Option<&Column> {
         let Expr::Column(column) = expr else { return None };
         self.columns.get(self.schema.index_of(&column.name).ok()?)

@@ -58,7 +58,7 @@ pub(crate) fn rewrite(
             })?
             .map_data(|e| Ok(name.restore(e)))
         })?;
-        // What is above sees the calendars of the new columns.
+        // Nodes above see the calendars of the new columns.
         if has_kept { new.map_data(LogicalPlan::recompute_schema) } else { Ok(new) }
     })
     .map(|t| t.data)

@@ -1,4 +1,4 @@
-//! Functions of ours that no session has by name, in parts from which another process makes them again.
+//! Functions of this crate that no session registers, as parts from which another process recreates them.
 
 use arrow::datatypes::DataType;
 use datafusion::common::{Result, internal_err};
@@ -14,11 +14,11 @@ pub(crate) enum Unnamed {
     Plain(String),
     /// A search for the parts of a pattern.
     Like {
-        /// What a text begins with.
+        /// The start of a matching text.
         start: String,
-        /// What follows, in this order.
+        /// The parts between start and end, in order.
         middle: Vec<String>,
-        /// What a text ends with.
+        /// The end of a matching text.
         end: String,
         /// True for `NOT LIKE`.
         negated: bool,
@@ -95,7 +95,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn functions_are_made_again_from_their_parts() {
+    fn functions_are_recreated_from_their_parts() {
         let labels: [ArrayRef; 2] = [
             Arc::new(Float64Array::from(vec![2.5, -0.0, f64::NAN, 2.5])),
             Arc::new(StringArray::from(vec![Some("a"), Some("b"), Some("c"), None])),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_of_the_same_names_are_others() {
+    fn other_functions_of_the_same_names_have_no_parts() {
         use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
         for name in ["one_nan", "member", "tessera_like", "tessera_rank", "sqrt"] {
             let other = create_udf(

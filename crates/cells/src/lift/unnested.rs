@@ -9,12 +9,12 @@
 //!         Projection: outer t.list AS x
 //!           EmptyRelation
 //! ```
-//! DataFusion plans UNNEST in FROM as LATERAL, and makes a join only of conditions with columns outside. Here the
-//! operators of the subquery stand over the rows of the first side, whose columns they pass on under other names: those
-//! of the subquery have no qualifiers. DataFusion knows that a key of groups occurs once, and would still know it above
-//! UNNEST, where it occurs several times: a function hides it. In a LEFT JOIN without a condition a row without elements
-//! stays, with NULL; so the subquery of such a join may have elements alone, and no columns computed beside or from
-//! them, which would have values in this row.
+//! DataFusion plans UNNEST in FROM as LATERAL, and makes a join only of conditions on outer columns. Here the operators
+//! of the subquery run over the rows of the first side, and pass on its columns under other names, because columns of
+//! the subquery have no qualifiers. DataFusion assumes that a key of groups occurs once, also above UNNEST, where it
+//! occurs several times: a function hides it. In a LEFT JOIN without a condition a row without elements stays, with
+//! NULL. So the subquery of such a join may only have elements, and no columns computed beside or from them, which
+//! would have values in this row.
 //!
 //! Runs on the plan of the SQL, before types are coerced.
 
@@ -64,7 +64,7 @@ fn unnested(join: &Join) -> Result<Option<LogicalPlan>> {
     let first = join.left.schema();
     let over = Over { first: &join.left, unnests: 0, is_outer, elements: None };
     let Some((plan, unnests)) = over.graft(body)? else { return Ok(None) };
-    // Rows of several lists: which of them had no elements is not known.
+    // With several lists it is unknown which of them had no elements.
     if is_outer && unnests > 1 {
         return Ok(None);
     }
@@ -121,9 +121,9 @@ struct Over<'a> {
 }
 
 impl Over<'_> {
-    /// The operators, and how many of them are UNNEST. The columns of the first side come first. `None` if there are
-    /// other operators, or columns of a query further outside; in an outer join also for columns that would have values
-    /// in a row without elements.
+    /// The operators, and the number of UNNESTs among them. The columns of the first side come first. `None` for
+    /// unsupported operators, and for columns of a query further outside; in an outer join also for columns that would
+    /// have values in a row without elements.
     fn graft(mut self, body: &LogicalPlan) -> Result<Option<(LogicalPlan, usize)>> {
         let Some(plan) = self.operator(body)? else { return Ok(None) };
         let mut own = self.first.schema().fields().len()..plan.schema().fields().len();
@@ -177,7 +177,7 @@ impl Over<'_> {
                 let plan = Projection::try_new(items, Arc::new(input))?;
                 Ok(Some(LogicalPlan::Projection(plan)))
             }
-            // A row that is left out would stay with NULL in a LEFT JOIN.
+            // In a LEFT JOIN, a row that the filter drops would stay with NULL.
             LogicalPlan::Filter(filter) if !self.is_outer => {
                 let Some(input) = self.operator(&filter.input)? else { return Ok(None) };
                 let condition = inside(&filter.predicate, self.first.schema())?;
@@ -230,8 +230,8 @@ impl Over<'_> {
     }
 }
 
-/// The expression with the columns of the first side as they are passed on; `None` if it has columns of others, or a
-/// subquery that has columns outside.
+/// The expression with the columns of the first side as they are passed on; `None` if it has columns of other
+/// relations, or a correlated subquery.
 fn inside(expr: &Expr, first: &DFSchema) -> Result<Option<Expr>> {
     let mut is_inside = true;
     let new = expr.clone().map_up(|e| {

@@ -1,5 +1,5 @@
-//! What needs the columns of relations: `JOIN … USING (x)` and `NATURAL JOIN`, where x is one merged column, `ASOF
-//! JOIN`, `ORDER BY ALL`, columns of one name.
+//! Rewrites that need the columns of relations: `JOIN … USING (x)` and `NATURAL JOIN`, where x is one merged column,
+//! `ASOF JOIN`, `ORDER BY ALL`, columns of one name.
 //!
 //! ```text
 //! SELECT x, sum(v) FROM a FULL JOIN b USING (x) WHERE x > 1 GROUP BY x
@@ -33,10 +33,10 @@ use repeated::Renamed;
 pub(super) use repeated::numbered;
 use tessera_frontend::error::Error;
 
-/// What becomes of `*` beside other items.
+/// The treatment of `*` beside other items.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stars {
-    /// It stays, which is right unless another item has the name of one of its columns.
+    /// `*` stays, which is correct unless another item has the name of one of its columns.
     Kept,
     Listed,
 }

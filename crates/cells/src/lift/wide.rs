@@ -29,7 +29,7 @@ use super::table::{CellSource, Column};
 use super::using::Stars;
 use super::{Lift, Orders, Planned, error, is_column};
 
-/// Number of columns from which on the time of DataFusion's steps matters.
+/// Minimum columns for which the time of DataFusion's steps matters.
 const COLUMNS_MIN: usize = 256;
 
 /// A query of all columns of a table of cells, except those that it excludes.

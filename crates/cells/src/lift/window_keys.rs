@@ -21,8 +21,8 @@ pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     moved(plan, has_subquery)
 }
 
-/// As [`rewrite`], for keys with a subquery that uses columns outside, which only a projection may compute. Runs before
-/// types are coerced, which refuses the others.
+/// As [`rewrite`], for keys with a correlated subquery, which only a projection may compute. Runs before types are
+/// coerced, which refuses such keys elsewhere.
 pub(super) fn correlated(plan: LogicalPlan) -> Result<LogicalPlan> {
     moved(plan, |key| Ok(correlates(key)))
 }

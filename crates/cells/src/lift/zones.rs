@@ -1,7 +1,8 @@
 //! Times with a zone are instants: compared with a time without one, which is UTC here, they are converted to UTC.
 //!
-//! Arrow would compare the zone's local clock with the other side, and read a text without an offset as local time. Times
-//! of day of different units, which DataFusion does not compare, meet in nanoseconds. Runs before types are coerced.
+//! Arrow would compare the zone's local time with the other side, and read a text without an offset as local time.
+//! Times of day of different units, which DataFusion does not compare, are converted to nanoseconds. Runs before types
+//! are coerced.
 
 use std::sync::Arc;
 

@@ -90,9 +90,9 @@ fn missing(
         .map(Transformed::yes)
 }
 
-/// The input of a union without casts of columns to the types that they have. DataFusion adds them to inputs whose columns
-/// have no NULL, where those of other inputs may. A concatenation's batches have its schema anyway, and the encoding of
-/// plans for workers lacks what such a cast is for.
+/// Removes casts of columns to their own types from an input of a union. DataFusion adds them where a column has no
+/// NULL but the column of another input may. A concatenation's batches have its schema anyway, and the encoding of
+/// plans for workers lacks the purpose of such a cast.
 fn without_own_casts(input: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     let Some(projection) = input.downcast_ref::<ProjectionExec>() else {
         return Ok(input.clone());
@@ -135,12 +135,12 @@ pub(super) struct ConcatExec {
 }
 
 impl ConcatExec {
-    /// One partition.
+    /// Concatenates into one partition.
     pub(super) fn new(schema: SchemaRef, inputs: Vec<Arc<dyn ExecutionPlan>>) -> ConcatExec {
         ConcatExec { inputs, is_split: false, properties: single::properties(schema) }
     }
 
-    /// The splits of all inputs.
+    /// Concatenates the splits of all inputs.
     pub(super) fn of_splits(schema: SchemaRef, inputs: Vec<Arc<dyn ExecutionPlan>>) -> ConcatExec {
         let splits = inputs.iter().map(partitions).sum();
         ConcatExec { inputs, is_split: true, properties: single::properties_of(schema, splits) }

@@ -3,8 +3,8 @@
 //! ```text
 //! d >= a AND d < b AND s LIKE c   ⇒   tessera_all(d >= a, d < b) AND s LIKE c
 //! ```
-//! DataFusion evaluates a condition only for the rows that fulfil those before it, if these are few. For that it copies
-//! the rows and spreads the answers over the batch, which takes longer than a comparison of all of them.
+//! If few rows fulfil the conditions before one, DataFusion evaluates it for these alone. It copies the rows and
+//! spreads the results over the batch, which takes longer than a comparison of all rows.
 //!
 //! Conditions keep their order, and only those that cannot fail are evaluated for more rows than before. Equations stay
 //! as they are: the orders of a plan depend on its constants.

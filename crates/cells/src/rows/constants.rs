@@ -36,12 +36,12 @@ pub(super) fn rows_of_batches(
     Ok(usize::try_from(most / row_bytes).unwrap_or(usual).clamp(1, usual))
 }
 
-/// Bytes of the constants of all operators, also of those that compute elsewhere: batches are the same there.
+/// Bytes of the constants of all operators, including those on workers: batches are the same there.
 fn row_bytes(plan: &Arc<dyn ExecutionPlan>, usual: usize, most: u64) -> Result<u64> {
     let mut row_bytes = 0u64;
     plan.each(|node| {
         if let Some(remote) = node.downcast_ref::<RemoteExec>() {
-            // Those of further inputs are counted in the first one.
+            // Constants of further inputs are counted in the first one.
             if !remote.is_second() {
                 row_bytes = row_bytes.saturating_add(self::row_bytes(remote.template(), usual, most)?);
             }

@@ -5,9 +5,10 @@
 //!   1,a⏎2,"b │ c⏎d"⏎3,e⏎4, │ f⏎5,g⏎
 //!   rows 1 2  rows 3 4         row 5
 //! ```
-//! A range has the rows that begin in it. The reader of a split holds its bytes and computes where each state of a
-//! reader leads to ([`quotes`]); the state in which a split begins follows from those of the splits before it. Arrow's
-//! decoder then reads the rows of the split from memory. What it would misread in silence is mended before ([`lines`]).
+//! A range has the rows that begin in it. The reader of a split holds its bytes and computes the end state for each
+//! state of a reader at its start ([`quotes`]); the state in which a split begins follows from those of the splits
+//! before it. Arrow's decoder then reads the rows of the split from memory. Text that the decoder would silently
+//! misread is repaired before ([`lines`]).
 
 mod errors;
 mod lines;
@@ -168,7 +169,7 @@ impl Reader {
         Ok(self.rows(csv.has_header(), bytes))
     }
 
-    /// The rows of bytes that begin with one, or with the header.
+    /// The rows of bytes that begin with a row, or with the header.
     fn rows(&self, has_header: bool, bytes: Parts<Bytes>) -> Parts<RecordBatch> {
         let csv = &self.ranges.csv;
         let schema = csv.table_schema().file_schema().clone();
@@ -226,7 +227,7 @@ impl Reader {
         Ok(rows.map_err(move |e| behind(first, 0, e)).boxed())
     }
 
-    /// The reader's state where the range begins, and the one behind it for each state.
+    /// The reader's state at the start of the range, and at its end for each state at the start.
     async fn state_before(
         &self,
         at: &Path,
@@ -248,10 +249,10 @@ impl Reader {
         Ok((state, ends))
     }
 
-    /// Reads on to the end of a row that goes on at `from`. `parts` begin with a row.
+    /// Reads on to the end of a row that continues at `from`. `parts` begin with a row.
     ///
     /// # Errors
-    /// Those of the store; the file ends within quotes.
+    /// The errors of the store; a file that ends within quotes.
     async fn read_row_end(
         &self,
         file: &PartitionedFile,

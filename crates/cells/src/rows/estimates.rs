@@ -3,11 +3,11 @@
 //! ```text
 //! CAST(ts AS DATE) = '1995-01-01'   ⇒   tessera_always(ts) AND CAST(ts AS DATE) = '1995-01-01'
 //! ```
-//! For its estimates DataFusion computes the values of columns that a condition leaves. It inverts casts and arithmetic
-//! as if each of them kept all values apart: here `ts` would be midnight, and the same in all rows, so that `ORDER BY
-//! ts` is dropped. A range that the inversion makes wider is an internal error. It concludes nothing from a condition
-//! with a function that it does not know. The parts of the condition stay as they are, so files are pruned by them; as
-//! the function has the columns of the part, both are pushed to the same places.
+//! For its estimates, DataFusion computes the values of columns that a condition leaves. It inverts casts and
+//! arithmetic as if they were one-to-one: here `ts` would be midnight, and the same in all rows, so that `ORDER BY ts`
+//! is dropped. An inversion that widens a range is an internal error. DataFusion concludes nothing from a condition
+//! with an unknown function. The parts of the condition are unchanged, so they still prune files; the function has the
+//! columns of its part, so both are pushed to the same places.
 
 use crate::lift::always;
 use crate::walk::{Walk, WalkPlan};

@@ -186,7 +186,7 @@ pub(super) fn guarded(
     .map(|t| t.data)
 }
 
-/// What a scan of files adds to the reader of its format.
+/// The limits and options that a scan of files adds to the reader of its format.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Bounds {
     /// Maximum rows of a batch.
@@ -245,7 +245,7 @@ pub(super) fn of_ranges(
     Some(Arc::new(GuardedSource { inner, ..guarded.clone() }))
 }
 
-/// The reader; those of Parquet and Arrow charge what they read, those of text check it.
+/// Wraps the reader: readers of Parquet and Arrow charge their memory, readers of text check their input.
 fn charging(
     inner: Arc<dyn FileSource>,
     nulls: &Nulls,
@@ -375,7 +375,7 @@ struct GuardedSource {
     text_bytes: u64,
     /// The texts of CSV files that are NULL.
     nulls: Nulls,
-    /// Counts what the reader holds.
+    /// Charges the memory of the reader.
     account: Option<Arc<Account>>,
 }
 

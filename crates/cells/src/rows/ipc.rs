@@ -136,11 +136,11 @@ struct IpcSource {
     schema: TableSchema,
     limit: u64,
     footers: Arc<Footers>,
-    /// Counts what is read.
+    /// Charges the bytes that are read.
     account: Option<Arc<Account>>,
 }
 
-/// The reader, which charges what it reads to the budget; `None` for readers of other formats.
+/// The reader, with its memory charged to the budget; `None` for readers of other formats.
 pub(super) fn charged(
     source: &Arc<dyn FileSource>,
     quota: &Arc<Quota>,
@@ -295,9 +295,9 @@ struct Opened {
 
 /// The messages after the schema.
 enum Rest {
-    /// Those of the footer with these numbers.
+    /// The messages of the footer with these numbers.
     Listed { form: Arc<OnceCell<Form>>, batches: Range<usize> },
-    /// Those of a stream.
+    /// The messages of a stream.
     Stream,
 }
 
@@ -357,7 +357,7 @@ impl IpcFile {
         Ok(batches.map_err(of_reader).boxed())
     }
 
-    /// Yields those batches of these columns that begin within `bytes`, one after another. A stream has no index: all
+    /// Yields the batches that begin within `bytes`, with these columns, one after another. A stream has no index: all
     /// its batches belong to the range that begins the file.
     async fn batches(
         self,
@@ -453,7 +453,7 @@ impl Opened {
         })
     }
 
-    /// Counts a dictionary, which replaces that of its id or continues it.
+    /// Charges a dictionary, which replaces or continues the one of its id.
     fn hold_dictionary(&mut self, id: i64, is_delta: bool, charge: Option<Charge>) {
         if !is_delta {
             self.dictionaries.remove(&id);

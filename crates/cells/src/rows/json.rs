@@ -1,8 +1,8 @@
 //! Files of JSON objects, one per line or in one array, whose integers are checked.
 //!
-//! The first rows of a file decide on its columns and their types. Arrow's reader makes 2 of a 2.5 in a column of
-//! integers: so these columns are read as texts, and a text that is no integer is an error. A key that is no column is an
-//! error, too. The reader does not say in which row its errors are: then the file is read again, row by row.
+//! The first rows of a file determine its columns and their types. Arrow's reader truncates a 2.5 in a column of
+//! integers to 2, so such columns are read as texts, and a text that is not an integer is an error. So is a key without
+//! a column. The reader does not report the row of an error, so after one the file is read again, row by row.
 
 mod array;
 mod keys;
@@ -177,12 +177,12 @@ fn first_of(file: &PartitionedFile) -> u64 {
     file.range.as_ref().map_or(0, |range| range.start.max(0) as u64)
 }
 
-/// True for the words of an error that do not say where it is.
+/// True for an error message without a row.
 fn is_without_row(what: &str) -> bool {
     !csv::has_row(what) && !array::has_place(what)
 }
 
-/// The words of an error of Arrow's reader.
+/// The message of an error of Arrow's reader.
 fn what_of(error: &DataFusionError) -> Option<&str> {
     let DataFusionError::ArrowError(e, _) = error else { return None };
     match &**e {
@@ -200,7 +200,7 @@ fn in_range(first: u64, error: ArrowError) -> DataFusionError {
     DataFusionError::ArrowError(Box::new(error), None)
 }
 
-/// The integers that texts are; the row of the first that is none.
+/// Parses texts as integers; fails with the row of the first text that is not one.
 fn integers(texts: &ArrayRef) -> std::result::Result<ArrayRef, usize> {
     let texts = texts.as_string::<i32>();
     let mut values = Vec::with_capacity(texts.len());
@@ -210,7 +210,7 @@ fn integers(texts: &ArrayRef) -> std::result::Result<ArrayRef, usize> {
     Ok(Arc::new(Int64Array::new(values.into(), texts.nulls().cloned())))
 }
 
-/// Also `2.0` and `1e3`.
+/// Accepts `2.0` and `1e3` too.
 fn integer(text: &str) -> Option<i64> {
     if let Ok(value) = text.parse() {
         return Some(value);

@@ -21,7 +21,7 @@ use datafusion_datasource::morsel::Morselizer;
 use object_store::ObjectStore;
 use std::sync::Arc;
 
-/// Upper bound on the bytes of decoded keys that a reader keeps for its rows. They are not charged.
+/// Upper bound on the bytes of decoded keys that a reader retains for its rows. They are not charged.
 const KEPT_MAX: u64 = 8 << 20;
 
 /// A scan of Parquet with a filter that may have the keys of a join.
@@ -63,7 +63,7 @@ impl Keyed {
         Some(Keyed { source: parquet, condition, store, options, partition })
     }
 
-    /// The reader by the keys that are rare; `None` if there are none.
+    /// The reader for rare keys; `None` if no keys are rare.
     pub(super) fn morselizer(&self) -> Result<Option<Box<dyn Morselizer>>> {
         let parts = split_conjunction(&self.condition).into_iter().cloned();
         let (rare, others): (Vec<_>, Vec<_>) = parts.partition(has_rare_keys);

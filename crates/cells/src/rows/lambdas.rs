@@ -41,7 +41,7 @@ pub(super) fn with_parameters(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Ex
     .map(|t| t.data)
 }
 
-/// The expression over an input of so many columns, inside of lambdas with these parameters.
+/// The expression over an input of `columns` columns, inside of lambdas with these parameters.
 fn placed(
     expr: &Arc<dyn PhysicalExpr>,
     columns: usize,

@@ -1,13 +1,12 @@
-//! What the operators of a plan do, for EXPLAIN ANALYZE.
+//! Measures the operators of a plan, for EXPLAIN ANALYZE.
 //!
 //! ```text
 //! thread 1   Gather │ Filter │ Scan │ Filter │ Gather      a moment counts for the innermost operator that is polled
 //! thread 2            Filter │ Scan │ Filter               a task counts for the operator that started it
 //! ```
-//! The edges between operators ([`stop`](super::stop)) tell a thread which operator it enters and leaves. So an operator has
-//! its own time, without that of its inputs, wherever these are computed: operators run their splits in tasks, and plans
-//! of their own inside of them. The time is that of the clock while a thread computes; a wait for storage or for another
-//! task is none.
+//! The edges between operators ([`stop`](super::stop)) record which operator a thread enters and leaves. So the time of
+//! an operator excludes its inputs, wherever these are computed: operators run their splits in tasks, and whole plans
+//! inside of these. The time is wall time while a thread computes; waits for storage or for another task do not count.
 
 use super::Operator;
 use super::operators::Watched;
@@ -29,21 +28,21 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-/// What an operator did, over all of its splits and threads. A split that ran again, because memory was short, counts
-/// each time.
+/// Measurements of an operator, over all of its splits and threads. A split that ran again, because memory was short,
+/// counts each time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OperatorRan {
-    /// Rows that it yielded.
+    /// Rows yielded.
     pub rows: u64,
-    /// The batches of these.
+    /// Batches yielded.
     pub batches: u64,
-    /// The time in which threads computed it, without its inputs.
+    /// Time that threads spent on the operator, without its inputs.
     pub busy: Duration,
-    /// Bytes of files that it read.
+    /// Bytes of files read.
     pub bytes_read: u64,
-    /// Bytes that it wrote to files because memory was short, and of rows that are read several times.
+    /// Bytes written to scratch files, because memory was short or because rows are read several times.
     pub bytes_spilled: u64,
-    /// For a join: the rows of the side that it holds.
+    /// For a join: the rows of the build side.
     pub table_rows: Option<u64>,
     /// For a scan of Parquet: row groups.
     pub row_groups: Option<LeftOut>,
@@ -51,12 +50,12 @@ pub struct OperatorRan {
     pub files: Option<LeftOut>,
 }
 
-/// Parts of files of which some were not read, because their statistics show no wanted row.
+/// Counts of parts of files, some of which were skipped because their statistics exclude every wanted row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Those that were not read.
+    /// Skipped parts.
     pub left_out: u64,
-    /// Those that were looked at.
+    /// All parts that were considered.
     pub of: u64,
 }
 
@@ -69,22 +68,23 @@ pub struct RowsMeasured {
 }
 
 impl RowsMeasured {
-    /// The operators of all plans, with what they did so far; the last one is that of the answer. None before they run.
+    /// The operators of all plans with their measurements so far; the last one returns the result. Empty before they
+    /// run.
     pub fn operators(&self) -> Vec<Operator> {
         self.plans().iter().map(Watched::operator).collect()
     }
 
-    /// The most memory that the operators had reserved at once.
+    /// Peak of the memory that the operators reserved.
     pub fn reserved_bytes(&self) -> u64 {
         self.peak.load(Relaxed)
     }
 
-    /// The same, to be updated by their pool.
+    /// The counter of [`Self::reserved_bytes`], which the pool updates.
     pub(super) fn peak(&self) -> &Arc<AtomicU64> {
         &self.peak
     }
 
-    /// The plans run, with counts at their edges.
+    /// Registers plans that run with counts at their edges.
     pub(super) fn begun(&self, plans: &[Arc<dyn ExecutionPlan>]) {
         *self.plans() = plans.iter().map(Watched::of).collect();
     }
@@ -129,7 +129,7 @@ thread_local! {
     static COMPUTED: RefCell<Option<Computed>> = const { RefCell::new(None) };
 }
 
-/// The thread computes another operator from now on, or none. Returns the one before.
+/// Sets the operator that this thread computes, or none. Returns the previous one.
 fn switch(next: Option<Arc<Counts>>) -> Option<Arc<Counts>> {
     let since = Instant::now();
     let before = COMPUTED.replace(next.map(|counts| Computed { counts, since }))?;
@@ -143,7 +143,7 @@ fn current() -> Option<Arc<Counts>> {
     COMPUTED.with_borrow(|computed| computed.as_ref().map(|computed| computed.counts.clone()))
 }
 
-/// Goes back to the outer operator when it is dropped.
+/// Returns to the outer operator on drop.
 struct Inside(Option<Arc<Counts>>);
 
 impl Drop for Inside {
@@ -153,7 +153,7 @@ impl Drop for Inside {
 }
 
 impl Counts {
-    /// Does work of the operator.
+    /// Runs `work` for the operator.
     pub(super) fn within<T>(self: &Arc<Self>, work: impl FnOnce() -> T) -> T {
         let _inside = Inside(switch(Some(self.clone())));
         work()
@@ -174,7 +174,7 @@ impl Counts {
         counted.boxed()
     }
 
-    /// What the operator did. `scan` is what DataFusion counts of it.
+    /// The operator's measurements. `scan` has DataFusion's metrics of a scan.
     pub(super) fn ran(&self, scan: Option<&ExecutionPlanMetricsSet>) -> OperatorRan {
         let scan = scan.map(ExecutionPlanMetricsSet::clone_inner);
         OperatorRan {
@@ -190,7 +190,7 @@ impl Counts {
     }
 }
 
-/// The operator that this thread computes has read so many bytes of a file.
+/// Counts bytes of a file that the operator of this thread has read.
 pub(crate) fn read(bytes: u64) {
     COMPUTED.with_borrow(|computed| {
         if let Some(Computed { counts, .. }) = computed {
@@ -199,7 +199,7 @@ pub(crate) fn read(bytes: u64) {
     });
 }
 
-/// The operator that this thread computes has written so many bytes to files of scratch space.
+/// Counts bytes that the operator of this thread has written to scratch files.
 pub(super) fn spilled(bytes: u64) {
     COMPUTED.with_borrow(|computed| {
         if let Some(Computed { counts, .. }) = computed {
@@ -208,7 +208,7 @@ pub(super) fn spilled(bytes: u64) {
     });
 }
 
-/// The work of a task that the operator starts which this thread computes: it counts for that operator.
+/// Attributes the work of a new task to the operator that this thread computes.
 pub(super) fn of_operator<F>(work: F) -> impl Future<Output = F::Output> + Send + 'static
 where
     F: Future + Send + 'static,
@@ -224,7 +224,7 @@ where
     }
 }
 
-/// Tasks of DataFusion count for the operator that starts them.
+/// Attributes DataFusion's tasks to the operators that start them.
 struct InheritsOperator;
 
 impl JoinSetTracer for InheritsOperator {
@@ -249,8 +249,8 @@ impl JoinSetTracer for InheritsOperator {
     }
 }
 
-/// The row groups of a scan of Parquet. Those that a filter leaves out which a join or a top-k fills while the plan runs are
-/// among them.
+/// The row groups of a scan of Parquet, including those skipped by a filter that a join or a top-k fills while the plan
+/// runs.
 fn row_groups(metrics: &MetricsSet) -> Option<LeftOut> {
     let mut groups = pruned(metrics, "row_groups_pruned_statistics")?;
     for later in ["row_groups_pruned_bloom_filter", "limit_pruned_row_groups"] {
@@ -310,7 +310,7 @@ mod tests {
             read(5);
         });
         let elapsed = started.elapsed();
-        // Of no operator.
+        // Counts for no operator.
         read(100);
         sleep(short);
         assert!(busy(&outer) >= short && busy(&inner) >= long, "{outer:?} {inner:?}");
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_retains_no_plan() {
+    fn measurements_retain_no_plan() {
         let is_stopped: IsStopped = Arc::new(|| false);
         let empty: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
         let held = Arc::downgrade(&empty);

@@ -55,11 +55,11 @@ pub(super) struct RowsMemory {
 struct RowsPool {
     of: Arc<RowsMemory>,
     account: Arc<Account>,
-    /// Maximum by the statement's own budget, whatever the others use.
+    /// Maximum by the statement's own budget, independent of other statements.
     most: u64,
     /// `None` until the first request.
     held: Mutex<Option<Reserved>>,
-    /// The most bytes that were reserved at once, if somebody wants to know.
+    /// Peak of the reserved bytes, if it is measured.
     peak: Option<Arc<AtomicU64>>,
 }
 
@@ -70,7 +70,7 @@ struct Reserved {
 }
 
 impl RowsMemory {
-    /// Uses that budget.
+    /// The memory of rows within a budget.
     pub(super) fn new(quota: Arc<Quota>) -> Arc<Self> {
         let (used, counted, active) = Default::default();
         Arc::new(RowsMemory { quota, used, counted, active })
@@ -90,8 +90,8 @@ impl RowsMemory {
         self.used.load(Relaxed)
     }
 
-    /// The pool of one statement. `budget` is the statement's own, if it has one. `peak` gets the most bytes that are
-    /// reserved at once.
+    /// The pool of one statement. `budget` is the statement's own, if it has one. `peak` records the most bytes that
+    /// are reserved at once.
     pub(super) fn pool(
         self: &Arc<Self>,
         budget: Option<&Arc<Quota>>,
@@ -243,7 +243,7 @@ mod tests {
     use datafusion::execution::memory_pool::MemoryConsumer;
 
     #[test]
-    fn rows_are_a_part_of_the_budget_and_share_it() {
+    fn statements_share_the_part_of_the_budget_for_rows() {
         let quota = Quota::new(64 << 20);
         let rows = RowsMemory::new(quota.clone());
         let peak = Arc::new(AtomicU64::new(0));
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn everybody_gets_the_least() {
+    fn every_statement_gets_the_minimum() {
         let quota = Quota::new(8 << 20);
         let rows = RowsMemory::new(quota.clone());
         let pools: Vec<_> = (0..3).map(|_| rows.pool(None, None)).collect();

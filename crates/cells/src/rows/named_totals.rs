@@ -4,9 +4,9 @@
 //! Projection: sum(c1) AS a, sum(c2) AS b, …
 //!   Aggregate: [sum(c1), sum(c2), …]              ⇒    Aggregate: [sum(c1) AS a, sum(c2) AS b, …]
 //! ```
-//! An aggregate without groups has one row, so DataFusion notes of each of its columns that it is constant. A projection
-//! looks for each of these among all that it computes, whenever it is built: the time grows with the square of their
-//! number, and was half of that of planning for a thousand. A projection that only names them is not needed.
+//! An aggregate without groups has one row, so DataFusion records each of its columns as a constant. Whenever a
+//! projection is built, it searches its expressions for each of these. The time grows with the square of their number,
+//! and was half of the planning time for a thousand. A projection that only renames the columns is not needed.
 
 use crate::walk::WalkPlan;
 use datafusion::common::tree_node::Transformed;
@@ -15,7 +15,7 @@ use datafusion::logical_expr::expr::Alias;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, Projection};
 use std::collections::BTreeMap;
 
-/// Number of totals from which on it matters.
+/// Minimum totals for the rewrite.
 const TOTALS_MIN: usize = 64;
 
 /// The plan, whose aggregates have the names that projections above them give; the columns stay the same.
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn items_that_only_name_totals_are_left_out() {
+    fn projections_that_only_rename_totals_are_removed() {
         let count = TOTALS_MIN as i64;
         // In another order.
         let items = (0..count).rev().map(|i| col(format!("t{i}")).alias(format!("a{i}")));
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn other_items_stay() {
+    fn other_projections_stay() {
         let count = TOTALS_MIN as i64;
         let column = |i: i64| col(format!("t{i}"));
         let twice = |i: i64| column(i.max(1)).alias(format!("a{i}"));

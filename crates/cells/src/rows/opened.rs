@@ -1,4 +1,4 @@
-//! Files that a reader of ours opens, with the columns of DataFusion's.
+//! File sources of this crate, with the columns of DataFusion's.
 
 use datafusion::datasource::physical_plan::{FileOpener, FileScanConfig, FileSource};
 use datafusion::error::Result;
@@ -6,7 +6,7 @@ use datafusion_datasource::projection::SplitProjection;
 use object_store::ObjectStore;
 use std::sync::Arc;
 
-/// The methods of a `FileSource` that wraps another one in its field `inner`: what is read and how it is shown.
+/// The methods of a `FileSource` that wraps another one in its field `inner`: they delegate to it.
 macro_rules! as_inner {
     () => {
         fn table_schema(&self) -> &::datafusion::datasource::table_schema::TableSchema {
@@ -67,7 +67,7 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    /// The columns that are read of a file, and what is made of them.
+    /// The columns that are read from a file, and their projection.
     pub(super) fn split(&self) -> SplitProjection {
         let table = self.inner.table_schema();
         match self.inner.projection() {

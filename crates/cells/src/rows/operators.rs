@@ -11,7 +11,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use std::sync::Arc;
 use tessera_planner::explain;
 
-/// An operator of rows and what it reads.
+/// An operator of rows and its inputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operator {
     /// Name of the physical operator; for a part that workers compute, `rows on workers` with the bytes of its files.
@@ -20,7 +20,7 @@ pub struct Operator {
     pub splits: usize,
     /// The operators whose rows it reads.
     pub inputs: Vec<Operator>,
-    /// What it did, if that is measured: nothing is known of the operators that workers compute.
+    /// Its measurements, if it is measured: operators on workers are not.
     pub ran: Option<OperatorRan>,
 }
 
@@ -31,8 +31,8 @@ impl Operator {
     }
 }
 
-/// An operator of a plan, and where it counts what it does. It retains nothing of the plan: the table of a join goes when
-/// its rows were read, as it does in statements that nobody measures.
+/// An operator of a plan and its counters. It retains nothing of the plan, so the table of a join is dropped once its
+/// rows have been read, as in statements that are not measured.
 #[derive(Debug)]
 pub(super) struct Watched {
     name: String,
@@ -42,7 +42,7 @@ pub(super) struct Watched {
     counts: Option<Arc<Counts>>,
     /// True for joins that hold the rows of their first input.
     holds_first: bool,
-    /// What DataFusion counts of a scan.
+    /// DataFusion's metrics of a scan.
     scan: Option<ExecutionPlanMetricsSet>,
 }
 
@@ -65,7 +65,7 @@ impl Watched {
         Watched { name, splits, inputs, counts, holds_first: holds_first(plan), scan }
     }
 
-    /// The operator, with what it did so far.
+    /// The operator, with its measurements so far.
     pub(super) fn operator(&self) -> Operator {
         let inputs: Vec<Operator> = self.inputs.iter().map(Watched::operator).collect();
         let ran = self.counts.as_ref().map(|counts| {
@@ -78,7 +78,7 @@ impl Watched {
 }
 
 impl PhysicalRows {
-    /// The operators of all its plans; the last one is that of the answer.
+    /// The operators of all its plans; the last one returns the result.
     pub fn operators(&self) -> Vec<Operator> {
         self.plans().map(|plan| Watched::of(plan).operator()).collect()
     }

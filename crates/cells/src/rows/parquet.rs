@@ -265,7 +265,7 @@ mod tests {
     use parquet::file::reader::{FileReader, SerializedFileReader};
 
     #[test]
-    fn headers_of_pages_say_what_they_unpack_to() {
+    fn page_headers_give_unpacked_sizes() {
         let texts: ArrayRef =
             Arc::new(StringArray::from_iter_values((0..20_000).map(|i| format!("text {}", i % 7))));
         let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..20_000));

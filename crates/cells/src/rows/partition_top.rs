@@ -8,9 +8,9 @@
 //!       input                                           PartitionTop: by g, order v, the first 3
 //!                                                         input
 //! ```
-//! Of each partition the best k keys are known, and the worst of them as a number, with which most rows need one
-//! comparison. Equal keys stay, so the window decides as before. Where memory is short or few rows are dropped, the rest
-//! of the rows passes.
+//! The best k keys of each partition are retained, and the worst of these as a number, so that most rows need one
+//! comparison. Equal keys stay, so the window decides as before. If memory is short or few rows are dropped, all
+//! further rows pass.
 
 use super::splits::keys::{Keys, RowKeys, first_bytes};
 use crate::rows::single::{over, shown, usual};
@@ -200,12 +200,12 @@ impl ExecutionPlan for PartitionTopExec {
     }
 }
 
-/// True if there is memory for so many more bytes.
+/// True if there is memory for `bytes` more.
 fn charge(memory: &MemoryReservation, bytes: usize) -> bool {
     bytes == 0 || (memory.size() + bytes <= BYTES_MAX && memory.try_grow(bytes).is_ok())
 }
 
-/// What is known of the rows so far.
+/// The best keys of the rows so far.
 struct Tops {
     /// `None` if the rest of the rows passes.
     known: Option<BestKeys>,
@@ -289,7 +289,7 @@ impl BestKeys {
 /// The partitions, numbered as groups.
 struct Groups {
     partitions: Vec<Arc<dyn PhysicalExpr>>,
-    /// Makes bytes of keys that the interner does not tell apart as the window does: -0.0 and 0.0 are one group.
+    /// Makes bytes of keys that the interner groups differently than the window: -0.0 and 0.0 are one group.
     bytes: Option<RowConverter>,
     interner: Box<dyn GroupValues>,
     /// The group of each row of the last batch.
@@ -363,7 +363,7 @@ struct Best {
 }
 
 impl Best {
-    /// Makes room for that many groups; the bytes of all with their first keys.
+    /// Makes room for `groups` groups. Returns the bytes of all with their first keys.
     fn grow(&mut self, groups: usize) -> usize {
         let keys = self.rows.min(FIRST_KEYS);
         self.worst.resize(groups, u128::MAX);
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn first_rows_stay_whatever_the_memory() {
+    fn first_rows_are_retained_in_any_memory() {
         let all = batch();
         let before = |i: usize| (0..N).filter(|&j| g(j) == g(i) && v(j) < v(i)).count();
         let before: Vec<usize> = (0..N).map(before).collect();
@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn many_partitions_end_the_operator() {
+    fn many_partitions_stop_the_selection() {
         let g = Int32Array::from_iter_values(0..TRIAL as i32);
         let v = Float64Array::from(vec![0.0; TRIAL]);
         let columns = [("g", Arc::new(g) as ArrayRef), ("v", Arc::new(v) as ArrayRef)];
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn answers_are_those_of_the_whole_sort() {
+    async fn results_match_a_full_sort() {
         let config = SessionConfig::new().with_target_partitions(1).with_batch_size(64);
         let context = SessionContext::new_with_config(config);
         let all = batch();

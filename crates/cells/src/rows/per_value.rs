@@ -164,13 +164,13 @@ fn longest(values: &ArrayRef) -> Result<u64> {
     Ok(max(lengths.as_primitive::<Int64Type>()).unwrap_or(0).unsigned_abs())
 }
 
-/// Decides which batches are searched for distinct values: after a search in vain, the next batches go without, each
-/// time for longer. Threads share it: one of them may overwrite what another has noted, which changes no result.
+/// Decides which batches are searched for distinct values: after an unsuccessful search, the next batches are not
+/// searched, each time for longer. Threads share it and may overwrite each other's updates, which changes no result.
 #[derive(Debug, Default)]
 struct Searches {
-    /// Batches that go without.
+    /// Batches that will not be searched.
     left: AtomicU32,
-    /// What `left` was after the last search.
+    /// The value of `left` after the last search.
     pause: AtomicU32,
 }
 

@@ -29,11 +29,12 @@
 //! With [`RowsSpread::all`] only 1, 5 and 6 count, for at most [`ALL_SPLITS_MAX`] splits: tests cut files into splits of some
 //! bytes. The reason why a part that is large enough stays is stored for EXPLAIN ([`RowsStay`]).
 //!
-//! Groups are few or many, which their first rows tell while they run. So they have both: the splits, from which the
-//! server reads these rows, and as further inputs the groups of each split, for few, and for many the groups of each part
-//! of the keys. For the latter each worker keeps the rows of some splits by parts, and a task groups a part with its rows
-//! from all workers ([`worker`]). Those pay with two workers or more, and whether or not the part leaves out rows: they do
-//! not pass the server. With one worker, the rows of each split come from there, and the server groups them.
+//! Whether groups are few or many is known once their first rows have run. So the plan has inputs for both: the splits,
+//! from which the server reads these rows, and further the groups of each split, for few, and the groups of each part
+//! of the keys, for many. For the latter each worker stores the rows of some splits by parts, and a task groups a part
+//! with its rows from all workers ([`worker`]). They pay with two workers or more, and whether or not the part leaves
+//! out rows: the rows do not pass through the server. With one worker, it sends the rows of each split, and the server
+//! groups them.
 //!
 //! Sorts and windows have parts between bounds, and a task sorts a part with its rows from all workers, under the same
 //! conditions. Where partitions are not divided, it computes the windows, too. The server reads the parts in order, and
@@ -88,15 +89,15 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tessera_planner::explain;
 
-/// Upper bound on the splits of a part that goes to workers whatever its size.
+/// Upper bound on the splits of a part that goes to workers independent of its size.
 const ALL_SPLITS_MAX: usize = 256;
 
-/// What may run tasks of rows elsewhere.
+/// Runs tasks of rows on workers.
 pub trait RowsPeers: Send + Sync + fmt::Debug {
     /// Upper bound on the tasks that run at a time, over all workers; 0 if there is none.
     fn turns(&self) -> usize;
 
-    /// The workers.
+    /// Number of workers.
     fn workers(&self) -> usize;
 
     /// Runs a task. The stream yields the messages of a worker, whole and in their order, and each batch once: a task that
@@ -112,37 +113,37 @@ pub struct RowsTask {
     pub stage: u32,
     /// The task within the stage, from 0.
     pub task: u32,
-    /// Tasks of the stage.
+    /// Number of tasks of the stage.
     pub tasks: u32,
-    /// The splits of which workers keep rows for the tasks of the stage, each some of them ([`RowsStart::holders`]); 0 for
-    /// a stage whose tasks are the splits.
+    /// Number of splits whose rows workers store for the tasks of the stage, each worker some of them
+    /// ([`RowsStart::holders`]); 0 for a stage whose tasks are the splits.
     pub kept: u32,
-    /// What the worker has to know of the task beside its plan.
+    /// Data of the task for the worker, beside its plan.
     pub header: Bytes,
     /// The plan of the stage, for workers that do not have it.
     pub plan: Bytes,
 }
 
-/// Why a task has not run elsewhere.
+/// The reason why a task did not run on a worker.
 #[derive(Debug)]
 pub enum RowsFault {
-    /// Nothing is wrong with the task: no worker had it, their versions differ, or one lacks storage or memory. It runs
-    /// here instead.
+    /// The task itself is valid, and runs here instead: no worker took it, versions differ, or a worker lacks storage
+    /// or memory.
     Here(String),
     /// The statement fails with this error.
     Failed(BoxError),
 }
 
-/// What runs the rows of a statement elsewhere, and which of them.
+/// Settings for rows of a statement on workers.
 #[derive(Debug, Clone)]
 pub struct RowsSpread {
-    /// What runs them.
+    /// The workers.
     pub peers: Arc<dyn RowsPeers>,
-    /// Least bytes of the files of a part.
+    /// Minimum bytes of the files of a part.
     pub least_bytes: u64,
     /// Upper bound on the bytes that a build side reads.
     pub build_bytes: u64,
-    /// True if each part goes that can.
+    /// True to run every part on workers that can run there.
     pub all: bool,
 }
 
@@ -184,12 +185,12 @@ pub struct RowsStay {
     pub reason: String,
 }
 
-/// What of a statement's rows workers compute.
+/// The parts of a statement's rows that workers compute.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct RowsOnWorkers {
     /// The parts that go to workers.
     pub stages: Vec<RowsStage>,
-    /// The large parts that stay.
+    /// The large parts that stay on the server.
     pub stay: Vec<RowsStay>,
 }
 
@@ -221,7 +222,7 @@ struct Part {
     template: Arc<dyn ExecutionPlan>,
     /// Its tasks: the splits, or the parts of groups, of sorted rows or of windows.
     tasks: usize,
-    /// For the latter, the splits whose rows workers keep; otherwise 0.
+    /// Number of splits whose rows workers store for parts; otherwise 0.
     kept: usize,
     bytes: u64,
     encoded: Bytes,
@@ -238,7 +239,7 @@ impl fmt::Debug for Part {
     }
 }
 
-/// Decides for the plans of one statement what workers compute.
+/// Decides which parts of a statement's plans workers compute.
 pub(super) struct Spreading {
     spread: RowsSpread,
     runtime: Arc<RowsRuntime>,
@@ -275,7 +276,7 @@ impl Spreading {
         })?;
         let plan = plan.data;
         let filled = filled_in(&plan)?;
-        // From above: a part that goes takes those below it along.
+        // From above: a part on workers includes the parts below it.
         plan.map_down(|node| {
             if self.exchanges()
                 && let Some(parts) = windows_below(&node)?
@@ -332,13 +333,13 @@ impl Spreading {
         self.part(parts.clone(), parts.count_splits(), filled, state)
     }
 
-    /// True if the rows of splits are fewer than those of the files. The reason why others stay is not kept: their groups
-    /// may go.
+    /// True if the splits yield fewer rows than their files have. Else no reason is recorded: the groups above may
+    /// still go to workers.
     fn is_worth(&self, rows: &Arc<dyn ExecutionPlan>, filled: &BTreeSet<u64>) -> Result<bool> {
         Ok(self.spread.all || Extent::of(rows, filled)?.is_reduced)
     }
 
-    /// The part, if workers compute it. They keep the rows of `kept` splits for its tasks.
+    /// The part, if workers compute it. They store the rows of `kept` splits for its tasks.
     fn part(
         &self,
         template: Arc<dyn ExecutionPlan>,
@@ -381,7 +382,8 @@ impl Spreading {
         Ok(Some(Arc::new(Part { number, template, tasks, kept, bytes, encoded, peers })))
     }
 
-    /// The encoded part, or the reason why it stays. `moves_less` if fewer rows come to the server than it would read.
+    /// The encoded part, or the reason why it stays. `moves_less` if workers send fewer rows than the server would
+    /// read.
     fn encoded(
         &self,
         template: &Arc<dyn ExecutionPlan>,
@@ -431,13 +433,13 @@ impl Spreading {
     }
 }
 
-/// What a part reads, and whether it yields less.
+/// The bytes that a part reads, and whether it yields fewer rows.
 #[derive(Debug, Default)]
 struct Extent {
     bytes: u64,
     /// Bytes of the largest build side.
     build_bytes: u64,
-    /// True if rows are left out, joined or grouped.
+    /// True if rows are filtered, joined or grouped.
     is_reduced: bool,
     /// True if a join outside of it fills a filter of its scans.
     is_filtered_from_outside: bool,

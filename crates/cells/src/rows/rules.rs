@@ -1,8 +1,8 @@
 //! DataFusion's physical rules, guarded where they change rows or fail.
 //!
 //! * `FilterPushdown` finds columns by their names, see [`same_names`], and makes filters large, see [`grown`].
-//! * `AggregateStatistics` replaces `count(*)` by a number that is known. Where an aggregate without groups has FILTER,
-//!   it goes on to the aggregate below and puts that one's number in the place of both.
+//! * `AggregateStatistics` replaces `count(*)` by a known number. If an aggregate without groups has FILTER, the rule
+//!   continues to the aggregate below and replaces both by the number of that one.
 //! * `SanityCheckPlan` rejects an input without the order that its operator requires. A sort moved below a join, where
 //!   one row needs none, leaves such an input. Here it is sorted.
 

@@ -34,7 +34,7 @@ pub struct PhysicalRows {
     plan: Arc<dyn ExecutionPlan>,
     /// Relations that are read by name and computed once, with the plan of each.
     shared: Vec<(Arc<SharedTable>, Arc<dyn ExecutionPlan>)>,
-    /// What of the plans computes elsewhere.
+    /// The parts of the plans that workers compute.
     spreading: Option<Arc<Spreading>>,
     rows: RowsState,
     pub(super) measured: Option<Arc<RowsMeasured>>,
@@ -113,7 +113,7 @@ impl PhysicalRows {
         self.shared.iter().map(|(_, plan)| plan).chain([&self.plan])
     }
 
-    /// What of its rows workers compute.
+    /// The parts of its rows that workers compute.
     pub fn on_workers(&self) -> RowsOnWorkers {
         self.spreading.as_ref().map(|spreading| spreading.found()).unwrap_or_default()
     }

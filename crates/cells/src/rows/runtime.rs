@@ -1,4 +1,4 @@
-//! What runs rows: DataFusion's functions and rules, and the memory, files and threads of its tasks.
+//! The runtime of rows: DataFusion's functions and rules, and the memory, files and threads of its tasks.
 //!
 //! DataFusion does not check whether it has to stop, neither while planning nor between two batches, so it works in
 //! tasks of its own. A caller that no longer waits leaves its task behind, which ends with its next batch. Tasks are
@@ -30,7 +30,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Upper bound on concurrent DataFusion tasks.
 const TASKS_MAX: usize = 64;
 
-/// What the rows of all statements of a process share.
+/// The resources that the rows of all statements of a process share.
 pub struct RowsRuntime {
     pub(super) memory: Arc<RowsMemory>,
     quota: Arc<Quota>,
@@ -58,7 +58,7 @@ pub struct RowsState {
 }
 
 impl RowsRuntime {
-    /// Rows that use that budget, spill to that store and are computed by so many threads.
+    /// A runtime with that budget, scratch space and number of threads.
     pub fn new(quota: Arc<Quota>, store: Arc<Store>, threads: usize) -> Arc<Self> {
         Arc::new(RowsRuntime {
             memory: RowsMemory::new(quota.clone()),
@@ -107,8 +107,9 @@ impl RowsRuntime {
         Ok(in_order(&state.with_runtime_env(environment).build()))
     }
 
-    /// The task context of the cell blocks of one statement: rows in memory are bounded by a share of the limit. `config`
-    /// is that of the state, or what the plan needs beside it. `peak` gets the most memory that is reserved at once.
+    /// The task context of the cell blocks of one statement: rows in memory are bounded by a share of the limit.
+    /// `config` is that of the state, possibly with additions for the plan. `peak` records the most memory that is
+    /// reserved at once.
     pub(super) fn task_context(
         &self,
         state: &SessionState,
@@ -152,7 +153,7 @@ impl RowsRuntime {
 }
 
 impl Drop for RowsRuntime {
-    /// It may be dropped in a task, which must not block on threads.
+    /// A drop may happen in a task, which must not block on threads.
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.get_mut().unwrap_or_else(PoisonError::into_inner).take()
         {

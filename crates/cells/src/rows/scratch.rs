@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_count_and_go_with_their_holders() {
+    fn files_are_counted_until_their_last_reference_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path(), 1 << 20);
         let scratch = RowsScratch { store: store.clone() };

@@ -269,7 +269,7 @@ impl Batches {
         let count = (self.rows.end - self.rows.start).min(self.most);
         let values: Vec<i64> = match &self.series.values {
             SeriesRows::Strided { start, step, .. } => {
-                // Wrapping: the sum is a value of the series, whatever the product is.
+                // Wrapping: the product may overflow, but the sum is a value of the series.
                 let value = |row: u64| start.wrapping_add((row as i64).wrapping_mul(*step));
                 (self.rows.start..self.rows.start + count).map(value).collect()
             }

@@ -3,7 +3,7 @@
 //! ```text
 //! run ──▶ piece [0, 2^20) ──▶ cut at the bounds of splits ──▶ split 0, split 1: read when they want more
 //! ```
-//! A split that wants a piece reads the run until one of its own arrives; pieces of others wait for them. The last
+//! A split that needs a piece reads the run until one of its own arrives; pieces of other splits are buffered. The last
 //! split to end reads the run to its end.
 
 use super::{BoxError, Piece};
@@ -17,7 +17,7 @@ use tokio::sync::Mutex;
 
 type Pieces = BoxStream<'static, Result<Piece, BoxError>>;
 
-/// A run and the pieces that wait for their splits.
+/// A run and the buffered pieces of its splits.
 pub(super) struct SharedRun {
     run: Mutex<Pieces>,
     splits: SyncMutex<Vec<Split>>,
@@ -39,7 +39,7 @@ impl fmt::Debug for SharedRun {
 }
 
 impl SharedRun {
-    /// Shares a run of so many roots with `total` rows between splits of `rows` rows.
+    /// Shares a run of `roots` roots with `total` rows between splits of `rows` rows.
     pub(super) fn new(run: Pieces, roots: usize, total: u64, rows: u64) -> Arc<Self> {
         let split = |start: u64| {
             let left = rows.min(total - start) * roots as u64;
@@ -68,7 +68,7 @@ impl SharedRun {
         self.splits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A piece of the split that has arrived; `Err` if it has all of them.
+    /// A buffered piece of the split; `Err` if all of its pieces have been read.
     fn arrived(&self, split: usize) -> Result<Option<Piece>, AllRead> {
         let mut splits = self.lock();
         let Some(own) = splits.get_mut(split) else { return Err(AllRead { by_all: false }) };
@@ -99,7 +99,7 @@ impl SharedRun {
                 }
             }
             let mut run = self.run.lock().await;
-            // Another split may have read it meanwhile.
+            // Another split may have read it in between.
             match self.arrived(split) {
                 Ok(None) => {}
                 Ok(Some(piece)) => return Some(Ok(piece)),

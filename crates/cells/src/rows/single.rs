@@ -8,7 +8,7 @@ use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 use std::sync::Arc;
 
-/// Methods of an `ExecutionPlan` that many nodes write alike.
+/// Methods of an `ExecutionPlan` that many nodes have in common.
 ///
 /// | word | the node |
 /// |---|---|
@@ -126,7 +126,7 @@ macro_rules! usual {
     };
 }
 
-/// `with_new_children` of a node with one input: what a node is over another input.
+/// `with_new_children` of a node with one input: the expression is the node over another input.
 macro_rules! over {
     (|$node:pat_param, $input:ident| $new:expr) => {
         fn with_new_children(
@@ -194,7 +194,7 @@ pub(super) fn properties(schema: SchemaRef) -> Arc<PlanProperties> {
     properties_of(schema, 1)
 }
 
-/// As [`properties`], with so many partitions.
+/// As [`properties`], with `partitions` partitions.
 pub(super) fn properties_of(schema: SchemaRef, partitions: usize) -> Arc<PlanProperties> {
     with_partitions(EquivalenceProperties::new(schema), partitions)
 }
@@ -208,7 +208,7 @@ pub(super) fn properties_in_order(
     with_partitions(EquivalenceProperties::new_with_orderings(schema, orders), 1)
 }
 
-/// The properties of a node with so many partitions that emits batches incrementally.
+/// The properties of a node with `partitions` partitions that emits batches incrementally.
 pub(super) fn with_partitions(
     equivalence: EquivalenceProperties,
     partitions: usize,

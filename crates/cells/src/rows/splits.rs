@@ -93,13 +93,13 @@ const SPLITS_MAX: u64 = 1024;
 const FIRST_ROWS_MAX: usize = 1 << 13;
 
 impl SplitSize {
-    /// Splits of about so many bytes.
+    /// Splits of about `bytes` bytes.
     pub(super) fn of(bytes: u64) -> Self {
         let bytes = bytes.max(1);
         SplitSize { rows: (bytes / ROW_BYTES).max(1), bytes }
     }
 
-    /// Rows of a split of so many rows in total.
+    /// Rows of a split of a scan with `total` rows.
     pub(super) fn rows_of(self, total: u64) -> u64 {
         self.rows.max(total.div_ceil(SPLITS_MAX))
     }
@@ -117,8 +117,8 @@ pub(super) fn with_splits(
     Ok(gathered(plan.data))
 }
 
-/// The name by which an operator is known: a join that may go to files has the one of the join, and an aggregate that
-/// numbers its keys the one of the aggregate.
+/// The public name of an operator: a join that may go to files has the name of the join, and an aggregate that numbers
+/// its keys the name of the aggregate.
 pub(super) fn name_of(node: &Arc<dyn ExecutionPlan>) -> &str {
     if let Some(coded) = node.downcast_ref::<CodedExec>() {
         return coded.partial().name();
@@ -231,7 +231,7 @@ pub(super) fn over_windows(
     }
 }
 
-/// A join whose partitions shared what they found, with one partition over the rows of its second input.
+/// A join whose partitions shared their matches, with one partition over the rows of its second input.
 pub(super) struct Apart {
     pub(super) join: Arc<dyn ExecutionPlan>,
     /// The second input, which may compute elsewhere.
@@ -262,7 +262,7 @@ fn is_split(plan: &Arc<dyn ExecutionPlan>) -> bool {
     plan.output_partitioning().partition_count() > 1
 }
 
-/// The node over inputs of which some are split; `None` if it remains.
+/// The node over inputs of which some are split; `None` if it is unchanged.
 fn split(
     node: &Arc<dyn ExecutionPlan>,
     size: SplitSize,
@@ -411,8 +411,8 @@ fn has_groups(aggregate: &AggregateExec) -> bool {
     !groups.is_true_no_grouping() && groups.is_single()
 }
 
-/// The aggregate computed for each split first, or over parts of the groups; `None` where the order of its input
-/// matters for it.
+/// The aggregate computed for each split first, or over parts of the groups; `None` if it depends on the order of its
+/// input.
 fn aggregated(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if *aggregate.mode() != AggregateMode::Single
         || aggregate.limit_options().is_some()

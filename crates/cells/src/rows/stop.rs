@@ -34,7 +34,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 /// Returns true once a statement is cancelled or has exceeded its time limit.
 pub type IsStopped = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Tells work that takes long between two batches whether its statement is stopped. Without a condition it never is.
+/// Lets work that takes long between two batches check whether its statement is stopped. Without a condition it never
+/// is.
 #[derive(Clone, Default)]
 pub(super) struct Stop(Option<IsStopped>);
 
@@ -185,7 +186,7 @@ pub(super) fn counts(node: &Arc<dyn ExecutionPlan>) -> Option<&Arc<Counts>> {
 struct Checked {
     input: Arc<dyn ExecutionPlan>,
     is_stopped: IsStopped,
-    /// What `input` does, if it is measured.
+    /// The counts of `input`, if it is measured.
     counts: Option<Arc<Counts>>,
 }
 

@@ -103,7 +103,7 @@ async fn query(table: Arc<TensorTable>, sql: &str) -> Result<String, DataFusionE
 }
 
 #[tokio::test]
-async fn rows_come_in_order_with_their_labels() {
+async fn rows_are_ordered_and_labelled() {
     let t = table(false, true, false);
     insta::assert_snapshot!(query(t.clone(), "SELECT * FROM t").await.unwrap(), @r"
     +-----+-------+-----+
@@ -121,7 +121,7 @@ async fn rows_come_in_order_with_their_labels() {
 }
 
 #[tokio::test]
-async fn absent_rows_vanish_and_do_not_count_toward_a_limit() {
+async fn absent_rows_are_omitted_and_do_not_count_toward_a_limit() {
     let t = table(true, false, false);
     let all = query(t.clone(), "SELECT place, v FROM t LIMIT 3").await.unwrap();
     insta::assert_snapshot!(all, @r"
@@ -187,7 +187,7 @@ async fn shared(fails: bool, sql: &str) -> (Result<String, DataFusionError>, u64
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn shared_rows_are_made_once_for_all_readers() {
+async fn shared_rows_are_computed_once_for_all_readers() {
     let (rows, made) = shared(false, "SELECT v, place, lat FROM s LIMIT 2").await;
     assert_eq!(made, 6);
     let rows = rows.unwrap();

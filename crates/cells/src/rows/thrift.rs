@@ -51,7 +51,7 @@ impl Checked {
         Ok(())
     }
 
-    /// The file in its version; `None` if its storage does not [tell](is_told) it.
+    /// The file in its version; `None` if its storage does not [report](is_told) it.
     pub(crate) fn version(&self, meta: &ObjectMeta, shown: &str) -> Option<u64> {
         let file = (shown, &meta.e_tag, meta.size, meta.last_modified);
         is_told(meta).then(|| self.hashes.hash_one(file))
@@ -140,7 +140,7 @@ mod tests {
         assert!(checked.parquet(&store, &meta, "m/u.parquet").await.is_err());
         let other = ObjectMeta { e_tag: Some("other".into()), ..meta.clone() };
         assert!(checked.parquet(&store, &other, "m/t.parquet").await.is_err());
-        // One that changed just now may change again.
+        // A file that has just changed may change again.
         assert!(checked.parquet(&store, &recent, "m/t.parquet").await.is_err());
         let weak = ObjectMeta { e_tag: Some("W/\"1\"".into()), ..meta.clone() };
         store.put(&at, b"PAR1\0\0\0\0PARE".to_vec().into()).await.unwrap();

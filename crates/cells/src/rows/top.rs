@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_is_left_out() {
+    fn rows_behind_the_best_are_omitted() {
         let keys: ArrayRef = Arc::new(Float64Array::from(vec![
             Some(3.0),
             None,

@@ -1,4 +1,4 @@
-//! Expressions whose evaluation is wrapped. Otherwise, also for statistics, they are the expression within.
+//! Expressions whose evaluation is wrapped. In all other respects, also for statistics, they are the inner expression.
 
 use arrow::datatypes::{DataType, FieldRef, Schema};
 use arrow::record_batch::RecordBatch;
@@ -9,9 +9,9 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// How expressions are evaluated.
+/// A way to evaluate expressions.
 pub(super) trait Evaluates: Send + Sync + Sized + 'static {
-    /// Evaluates the expression within over a batch.
+    /// Evaluates the inner expression over a batch.
     fn evaluate(&self, inner: &Arc<dyn PhysicalExpr>, batch: &RecordBatch)
     -> Result<ColumnarValue>;
 
@@ -117,7 +117,7 @@ impl<E: Evaluates> PhysicalExpr for Wrapped<E> {
         self.how.around(inner)
     }
 
-    /// What is compared with statistics, which know an expression by its type.
+    /// The expression that is compared with statistics, which recognise expressions by their types.
     fn snapshot(&self) -> Result<Option<Arc<dyn PhysicalExpr>>> {
         Ok(Some(self.inner.clone()))
     }

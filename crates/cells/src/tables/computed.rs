@@ -25,8 +25,8 @@ pub(super) fn pushdown(
     Ok(all)
 }
 
-/// The rows of a scan of the files with the computed columns. `value` gives the value of a column from what its reader
-/// returns, for those that are computed.
+/// The rows of a scan of the files with the computed columns. `value` returns the value of a computed column, from the
+/// column that its reader returns.
 pub(super) fn computed(
     scan: Arc<dyn ExecutionPlan>,
     is_computed: impl Fn(&str) -> bool,

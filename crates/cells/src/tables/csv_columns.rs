@@ -1,6 +1,6 @@
 //! Names and types of the columns of CSV files.
 //!
-//! DataFusion looks for them as well, but takes each quote for a mark, also that of `5" pipe`.
+//! DataFusion infers them as well, but takes each quote for a delimiter, also the one in `5" pipe`.
 
 use super::names::Names;
 use crate::rows::{CsvLines, Marks, Nulls, State};
@@ -13,23 +13,23 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use std::io::Cursor;
 use std::sync::Arc;
 
-/// Bytes that are looked at together: whole rows, of which the longest may have more.
+/// Bytes that are examined together: whole rows, of which the longest may have more.
 const PART_BYTES: usize = 1 << 20;
 
-/// Upper bound on the bytes of a row that is looked at: behind a quote that is not closed, all of the file is one.
+/// Upper bound on the bytes of a row that is examined: an unclosed quote makes the rest of the file one row.
 const ROW_BYTES_MAX: usize = 64 << 20;
 
-/// How CSV files are read.
+/// The layout of CSV files.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     pub(super) marks: Marks,
     pub(super) has_header: bool,
-    /// Rows that decide on types.
+    /// Number of rows that determine the types.
     pub(super) sample_rows: usize,
     pub(super) nulls: Nulls,
 }
 
-/// What is known of the columns of a file.
+/// The columns of a file, as far as they are inferred.
 struct Columns {
     fields: Vec<(String, DataType)>,
     rows: usize,
@@ -39,7 +39,7 @@ impl Layout {
     /// The columns of files in their order, by their first rows; `shown` is the name of a file in messages.
     ///
     /// # Errors
-    /// Those of the storage; [`DataFusionError::Plan`] for a row with more or fewer fields than the others.
+    /// The errors of the storage; [`DataFusionError::Plan`] for a row with more or fewer fields than the others.
     pub(super) async fn columns(
         &self,
         store: &dyn ObjectStore,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tessera_frontend::ast::UrlKind;
 use tessera_storage::source::{Options, SourceError};
 
-/// Rows of a file of text that decide on the types of its columns, unless `sample_size` is set.
+/// Rows of a file of text that determine the types of its columns, unless `sample_size` is set.
 const SAMPLE_ROWS: usize = 20_480;
 
 fn bad(key: &str, reason: String) -> Error {
@@ -40,7 +40,7 @@ fn rows(key: &str, value: &str) -> Result<usize, Error> {
     }
 }
 
-/// The options of a format, for people.
+/// The options of a format, as messages list them.
 fn known_of(format: TableFormat) -> &'static str {
     match format {
         TableFormat::Csv => {
@@ -56,7 +56,7 @@ pub(super) struct Reading {
     pub(super) storage: Options,
     /// The texts of CSV files that are NULL.
     pub(super) nulls: Nulls,
-    /// Where the columns of CSV files come from; `None` where DataFusion finds them.
+    /// The layout from which the columns of CSV files are inferred; `None` if DataFusion infers them.
     pub(super) csv: Option<Layout>,
 }
 

@@ -53,7 +53,7 @@ struct Kept {
 }
 
 impl KnownColumns {
-    /// A number of these files in their versions; `None` if the version of one of them is not known, or just now.
+    /// A number of these files in their versions; `None` if a version is unknown, or its file has just changed.
     fn version(&self, checked: &Checked, files: &[ObjectMeta], root: &str) -> Option<u64> {
         let one = |meta: &ObjectMeta| checked.version(meta, &format!("{root}/{}", meta.location));
         let all = files.iter().map(one).collect::<Option<Vec<u64>>>()?;
@@ -135,7 +135,7 @@ impl RowsState {
                 let end = end.with_metadata_size_hint(hint).with_file_metadata_cache(Some(cache));
                 match AssertUnwindSafe(end.fetch_metadata()).catch_unwind().await {
                     Ok(read) => read.map(drop),
-                    // Whoever reads the schema names the file.
+                    // The reader of the schema reports the error with the file.
                     Err(_) => Ok(()),
                 }
             });

@@ -18,7 +18,7 @@ use datafusion::physical_expr::expressions::{BinaryExpr, Literal, TryCastExpr, c
 use datafusion::physical_plan::ExecutionPlan;
 use std::sync::Arc;
 
-/// What Hive writes for NULL.
+/// Hive's name of NULL.
 const NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// A column of directories.

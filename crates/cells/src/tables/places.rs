@@ -1,4 +1,4 @@
-//! Where the files of tables are: stores that are registered with DataFusion, each for one table.
+//! The locations of tables' files: stores that are registered with DataFusion, each for one table.
 
 use super::counted::CountedStore;
 use super::{TableFormat, first_line, shown};
@@ -21,7 +21,7 @@ use url::Url;
 
 static STORES: AtomicU64 = AtomicU64::new(0);
 
-/// Where DataFusion finds the files of a table.
+/// The location of the files of a table.
 pub(super) struct Place {
     /// The file or the directory, in a store that is registered for this table.
     pub(super) url: ListingTableUrl,
@@ -78,7 +78,7 @@ pub(super) async fn place(
     Ok(Place { url, files, root: reaching.root, store, names })
 }
 
-/// How the files of a URL are reached.
+/// The access to the files of a URL.
 struct Reaching {
     files: TableStore,
     /// Bucket or host.
@@ -131,8 +131,7 @@ fn reaching(
 }
 
 impl Reaching {
-    /// A name for the store of its own, so that it is not confused with a store of another statement or with other
-    /// options.
+    /// A unique name for the store, so that it is not confused with a store of another statement or with other options.
     fn name(&self, url: &str) -> Result<Url, Error> {
         let number = STORES.fetch_add(1, Ordering::Relaxed);
         // The part after the plus is the scheme that errors show.
@@ -155,8 +154,8 @@ fn registered(
     Registered { root: root.clone(), environment: environment.clone(), places: places.clone() }
 }
 
-/// Where the files of a table are, for another process that has to read them too. Its serialized form has the secrets of
-/// its options: it is for processes of the same cluster.
+/// The location of a table's files, for another process that has to read them too. Its serialized form has the secrets
+/// of its options: it is for processes of the same cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoreRecipe {
     location: SourceLocation,
@@ -171,7 +170,7 @@ impl StoreRecipe {
     /// Registers the store of the files under a new name. Its readers find the versions that `versions` expect, or fail.
     ///
     /// # Errors
-    /// Those of the storage; `not_allowed` if the statement's rules do not allow it.
+    /// The errors of the storage; `not_allowed` if the statement's rules do not allow it.
     pub(crate) fn register(
         &self,
         environment: &Arc<RuntimeEnv>,
@@ -195,7 +194,7 @@ impl StoreRecipe {
 
 #[derive(Debug)]
 pub(crate) struct Placed {
-    /// How another process reaches the files.
+    /// The recipe by which another process opens the files.
     pub(crate) recipe: StoreRecipe,
     files: TableStore,
     /// The texts of CSV files that are NULL.

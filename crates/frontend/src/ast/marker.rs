@@ -22,7 +22,7 @@ pub(crate) const ASOF_LEFT: &str = "__asof_left";
 /// The columns of `GROUP BY` of a `PIVOT`.
 pub(crate) const KEYS: &str = "__keys";
 
-/// What a frame excludes.
+/// The exclusion of a frame.
 pub(crate) const EXCLUDE: &str = "__exclude";
 
 pub(crate) const QUOTE: char = '[';
@@ -55,7 +55,7 @@ pub(crate) fn named(name: Ident, expr: Expr) -> FunctionArg {
     FunctionArg::Named { name, arg: FunctionArgExpr::Expr(expr), operator }
 }
 
-/// The literal `NULL`, which also stands for an omitted bound of a slice.
+/// The literal `NULL`, which also represents an omitted bound of a slice.
 pub fn null() -> Expr {
     Expr::Value(Value::Null.into())
 }

@@ -49,7 +49,7 @@ pub enum Relation<'a> {
 /// The kind of data at a URL, judged by its extension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UrlKind {
-    /// Arrays: what is not rows by its extension.
+    /// Arrays: all other extensions.
     Tensor,
     /// Parquet, CSV, JSON, NDJSON and Arrow IPC.
     Rows,
@@ -60,7 +60,7 @@ pub const TENSOR_FORMATS: [&str; 9] =
     ["zarr", "npy", "npz", "netcdf", "hdf5", "tiff", "grib", "safetensors", "references"];
 
 impl UrlKind {
-    /// Classifies a URL, ignoring its query and its `#group`; a list by its last one.
+    /// Classifies a URL, ignoring its query and its `#group`; a list of URLs by the last one.
     pub fn of(url: &str) -> Self {
         match Self::ending(url).as_str() {
             "parquet" | "csv" | "tsv" | "json" | "ndjson" | "jsonl" | "arrow" | "arrows"

@@ -101,7 +101,7 @@ mod tests {
     use sqlparser::ast::SelectItem;
 
     #[test]
-    fn expressions_are_called_as_they_are_written() {
+    fn expressions_are_named_by_their_text() {
         for written in [
             "mean(t2m, axis => 'time')",
             "a[0:10, :, ::-1]",

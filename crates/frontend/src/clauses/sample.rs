@@ -84,7 +84,7 @@ fn block(sample: &TableSample, span: Span) -> Result<Option<Select>, Error> {
             Value::Number(text, _) if text.parse::<i64>().is_ok() => text.clone(),
             _ => return Err(refused(&seed.value, "must be an integer")),
         },
-        // Fixed for the statement, and another one for each of its samples.
+        // Fixed for the statement, but different for each of its samples.
         None => format!("epoch_us(now()) + {}", span.start.line * 100_000 + span.start.column),
     };
     let number = match &quantity.value {

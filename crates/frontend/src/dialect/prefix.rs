@@ -69,7 +69,7 @@ pub(super) fn parse(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
 /// Units of intervals that sqlparser does not know.
 const UNITS: [&str; 4] = ["QUARTERS", "DECADES", "CENTURIES", "MILLENNIA"];
 
-/// What follows `INTERVAL`: `'1 day'`, `3 QUARTERS`.
+/// Parses the interval behind `INTERVAL`: `'1 day'`, `3 QUARTERS`.
 fn interval(parser: &mut Parser) -> Result<Expr, ParserError> {
     let mut expr = parser.parse_interval()?;
     if let Expr::Interval(interval) = &mut expr

@@ -7,8 +7,8 @@ use sqlparser::tokenizer::{Span, Token};
 use crate::ast::marker;
 use crate::tokens::is_word;
 
-/// Parses the brackets after `base`, and the fields after them as in `svd(a).u[:, 0].T`. Those of `x::text[]` belong to
-/// the type.
+/// Parses the brackets after `base`, and the fields after them as in `svd(a).u[:, 0].T`. The brackets of `x::text[]`
+/// belong to the type.
 pub(super) fn parse(parser: &mut Parser, mut base: Expr) -> Result<Expr, ParserError> {
     let open = parser.expect_token(&Token::LBracket)?.span;
     if let Expr::Cast { kind: CastKind::DoubleColon, data_type, .. } = &mut base

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_name_what_exists() {
+    fn hints_list_existing_names() {
         let of = |kind, name, names: &[&str]| {
             let names: Vec<String> = names.iter().map(|name| (*name).to_string()).collect();
             hint(kind, name, &names).unwrap_or_default()

@@ -17,7 +17,7 @@ use crate::lower::{At, Binary, Lowerer, fail};
 const NONE: &str = "no cell is masked";
 const ANY: &str = "of type `dtype`, float64 if none is given";
 
-/// A row of the tensors that are made of no other.
+/// The row of a function that creates tensors from none.
 const fn made(signature: &'static str, lower: Lower, doc: &'static str) -> Row {
     row(signature, lower, doc).dtypes(ANY).missing(NONE)
 }

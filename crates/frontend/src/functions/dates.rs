@@ -16,7 +16,7 @@ use crate::lower::{At, Lowerer, fail, types};
 const MASKS: &str = "masked cells stay masked";
 const TYPES: &str = "datetimes of any calendar give int64";
 
-/// A row of the parts of a time.
+/// The row of a function that returns a part of a time.
 const fn of_time(signature: &'static str, lower: Lower, doc: &'static str) -> Row {
     row(signature, lower, doc).dtypes(TYPES).missing(MASKS)
 }

@@ -461,7 +461,7 @@ fn lstsq(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let residuals = l.b.map_op(MapOp::Mask, &[sums, full]).at(span)?;
     let ranks = l.b.cast(count, DType::Int64).at(span)?;
     let ranks = l.b.squeeze(ranks, &[rank - 2]).at(span)?;
-    // Of a vector they are one number in a dimension of its own, as in NumPy.
+    // For a vector they are one number in a dimension of its own, as in NumPy.
     let column = if e.vector { Dim::default() } else { column_dim(&e.b) };
     let residuals = over(&e.a, residuals, [column]);
     let x = e.solution(l, x, span)?;

@@ -162,7 +162,7 @@ pub(super) fn operation(
     }
 }
 
-/// The way out where an option has the name of a dimension of the tensor.
+/// The hint for an option with the name of a dimension of the tensor.
 fn as_dimension(name: &str) -> String {
     format!("to name the dimension `{name}`, rename it first, as in `rename(x, {name} => 'dim')`")
 }

@@ -28,7 +28,7 @@ const PLACES: &str = "masked cells and NaN are skipped, NULL if no cell is left"
 const SUMS: &str = "masked cells and NaN are skipped, NULL if all are masked; nothing but NaN is 0, or 1 of `nanprod`";
 const NAN: &str = "masked cells and NaN are skipped; NaN if all cells that are not masked are NaN, NULL if all are masked";
 
-/// The row of a reduction: its name, what it returns, and its parameters between `axis` and `keepdims`.
+/// The row of a reduction: its name, its result, and its parameters between `axis` and `keepdims`.
 macro_rules! reduction {
     ($name:literal, $doc:literal $(, $more:literal)*) => {
         row(
@@ -44,7 +44,7 @@ macro_rules! reduction {
     };
 }
 
-/// The same of a reduction that skips NaN.
+/// As `reduction`, for a reduction that skips NaN.
 macro_rules! without_nan {
     ($name:literal, $doc:literal $(, $more:literal)*) => {
         row(concat!($name, "(x, axis => NULL", $(", ", $more,)* ", keepdims => false)"), call, $doc)
@@ -312,7 +312,7 @@ pub(super) fn reduce(
             let x = truth(l, x, name, span)?;
             let op = if kind == Reduction::Any { ReduceKind::Any } else { ReduceKind::All };
             let answer = l.b.reduce(x, op, how).at(span)?;
-            // NaN that are skipped are no masked cells.
+            // Skipped NaN are not masked cells.
             let nullable = l.b.node(t.node).nullable;
             if nullable { no_rows(l, answer, t.node, how, span)? } else { answer }
         }
@@ -352,7 +352,7 @@ fn bools(
     no_rows(l, answer, x, how, span)
 }
 
-/// The answers, NULL where no cell of `x` is unmasked, or there is none.
+/// The results, NULL where `x` has no cells, or only masked ones.
 fn no_rows(
     l: &mut Lowerer<'_, '_>,
     answer: NodeId,

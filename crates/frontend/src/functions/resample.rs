@@ -72,7 +72,7 @@ pub(super) fn period(text: &str) -> Option<Period> {
             "W" => Some(Period::WeeksTo(n, place(&DAYS, anchor)?)),
             "QS" => months(3, place(&MONTHS, anchor)?, false),
             "YS" => months(12, place(&MONTHS, anchor)?, false),
-            // What ends with a month begins with the next one.
+            // A period that ends with a month begins with the next one.
             "QE" => months(3, place(&MONTHS, anchor)? + 1, true),
             "YE" => months(12, place(&MONTHS, anchor)? + 1, true),
             _ => None,
@@ -217,7 +217,7 @@ fn resample(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let mut node = grouping::of_groups(l, &t, how, axis, groups, None, skipna, a.span)?;
     if matches!(how, Operation::Reduce(Reduction::Any | Reduction::All)) && filled.contains(&false)
     {
-        // These are not NULL of no cells.
+        // `any` and `all` over no cells are not NULL.
         let mut shape = vec![1; t.dims.len()];
         shape[axis] = filled.len() as u64;
         let filled: Vec<Option<Scalar>> = filled.iter().map(|&f| Some(Scalar::bool(f))).collect();
@@ -230,7 +230,7 @@ fn resample(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     Ok(Value::Tensor(Tensor::new(node, dims)))
 }
 
-/// The fault of a text that is not a period.
+/// The message for a text that is not a period.
 fn not_a_period(text: &str) -> String {
     let rest = text.trim().trim_start_matches(|c: char| c.is_ascii_digit());
     match rest.contains(|c: char| c.is_ascii_digit()) {

@@ -3,9 +3,9 @@
 //! ```text
 //! COPY (SELECT * FROM 'x.nc') TO 'x.zarr'     t (time, lat), n (time), crs (), not rows of (time, lat)
 //! ```
-//! `*` may leave columns out, and columns beside it may have other names: `* EXCLUDE (t), t AS temperature`. The relation
-//! may be a view, a CTE or a subquery of this form ([`super::flat`]). Conditions on labels keep positions (`kept`);
-//! whatever else is in the block makes rows of it.
+//! `*` may leave columns out, and columns beside it may have other names: `* EXCLUDE (t), t AS temperature`. The
+//! relation may be a view, a CTE or a subquery of this form ([`super::flat`]). Conditions on labels keep positions
+//! (`kept`); any other clause makes the block one of rows.
 
 use std::sync::Arc;
 
@@ -56,8 +56,8 @@ pub(super) fn is_of_columns(query: &Query) -> bool {
     select.projection.iter().all(is_column) && stars == 1 && from.joins.is_empty()
 }
 
-/// Replaces the items of such a query, and of such subqueries that are its relation, by a name: what then is a block of
-/// cells has other clauses.
+/// Replaces the items of such a query, and of such subqueries that are its relation, by a name: then only other clauses
+/// make it a block of cells.
 fn name_one(query: &mut Query) {
     if !is_of_columns(query) {
         return;
@@ -80,7 +80,7 @@ pub fn only_excludes(options: &WildcardAdditionalOptions) -> bool {
         && options.opt_alias.is_none()
 }
 
-/// The columns that a `*` leaves out.
+/// The columns that a `*` excludes.
 pub fn excluded(options: &WildcardAdditionalOptions) -> Vec<Ident> {
     let last = |name: &ObjectName| name.0.last().and_then(|part| part.as_ident()).cloned();
     let mut out: Vec<Ident> = match &options.opt_exclude {
@@ -155,7 +155,7 @@ impl Lowerer<'_, '_> {
         Some(TextColumn { coord: Arc::new(coord), ..text.clone() })
     }
 
-    /// Checks and completes the items beside a `*`: they have names of their own, and no labels that it leaves out.
+    /// Checks and completes the items beside a `*`: they have names of their own, and no labels that the `*` excludes.
     ///
     /// # Errors
     /// `duplicate_name`.

@@ -40,7 +40,7 @@ impl CellPlanner for Nothing {
 /// The node of an expression whose names are those of the columns ([`columns::name`]).
 ///
 /// # Errors
-/// Those of lowering; [`Error::Waiting`] if the value of a column has to be known.
+/// The errors of lowering; [`Error::Waiting`] if the value of a column has to be known.
 pub(crate) fn over_columns(
     expr: &Expr,
     b: &mut Builder,

@@ -4,7 +4,7 @@
 //! WITH d AS (SELECT * EXCLUDE (b) FROM x WHERE lat > 0) SELECT * FROM d q WHERE q.lon < 5
 //!   ⇒  SELECT * EXCLUDE (b) FROM x WHERE lon < 5 AND lat > 0
 //! ```
-//! What is inside is `*`, which may leave columns out, and conditions, which are on the columns of the relation then.
+//! The inner block is `*`, which may leave columns out, and its conditions become conditions on the relation's columns.
 
 use std::ops::ControlFlow;
 
@@ -46,7 +46,7 @@ impl Lowerer<'_, '_> {
             left_out.extend(gone);
             (visible, is_flat) = (sees, false);
         }
-        // The name of the relation would be that of another one here.
+        // The name would refer to another relation here.
         if is_flat || place(&relation, &ctes) != place(&relation, &ctes[..visible]) {
             return None;
         }

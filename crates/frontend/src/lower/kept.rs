@@ -25,7 +25,7 @@ impl Lowerer<'_, '_> {
     /// the query with the CTEs that it sees.
     ///
     /// # Errors
-    /// Those of [`Lowerer::everything`], [`Error::Waiting`].
+    /// The errors of [`Lowerer::everything`], [`Error::Waiting`].
     pub(super) fn all_where(
         &mut self,
         query: &Query,
@@ -51,7 +51,7 @@ impl Lowerer<'_, '_> {
         self.at_positions(items, &kept, span_of(&condition))
     }
 
-    /// The items at the kept positions; `None` if one of the dimensions is not theirs.
+    /// The items at the kept positions; `None` if a dimension belongs to none of them.
     fn at_positions(
         &mut self,
         mut items: Vec<Item>,
@@ -107,7 +107,7 @@ impl Lowerer<'_, '_> {
 /// Labels at the kept positions, once for all variables that share them.
 #[derive(Default)]
 struct Cut {
-    /// By the address of the whole labels, which are held: no others get this address.
+    /// By the address of the whole labels, which are retained so that no others get this address.
     known: BTreeMap<*const Coord, (Arc<Coord>, Arc<Coord>)>,
 }
 

@@ -28,7 +28,7 @@ pub(crate) struct Relation {
     pub(crate) auxiliary: Vec<(Arc<str>, Variable)>,
     pub(crate) coords: Vec<Arc<Coord>>,
     pub(crate) unreadable: Vec<Arc<Unreadable>>,
-    /// Those of `coords` that are texts and label no dimension of a variable.
+    /// Coordinates in `coords` that are texts and label no dimension of a variable.
     pub(crate) texts: Vec<TextColumn>,
     /// Attributes of the dataset.
     pub(crate) attrs: Arc<Attrs>,

@@ -16,7 +16,7 @@ use crate::error::{BindError, Error};
 use crate::labels::DatasetLabels;
 use crate::scope;
 
-/// What a column of a query is.
+/// The kind of a query's column.
 enum Output {
     Item(usize),
     /// The labels of the dimension of that name.

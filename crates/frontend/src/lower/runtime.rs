@@ -35,8 +35,8 @@ impl Known {
         }
     }
 
-    /// The positions along an axis of `length` cells that the cells of an `int64` array are; negative ones count from
-    /// its end. `None` for other cells, and if a cell is masked or no position.
+    /// The cells of an `int64` array as positions along an axis of `length` cells; negative ones count from its end.
+    /// `None` for other types, and if a cell is masked or out of range.
     pub(crate) fn positions(&self, length: u64) -> Option<Vec<u64>> {
         let Known::Array(array) = self else { return None };
         if array.dtype != DType::Int64 || array.valid.is_some() {
@@ -67,7 +67,7 @@ impl Lowerer<'_, '_> {
         self.known(t, what, span).map(Known::cells)
     }
 
-    /// As [`Lowerer::cells`], as they were computed.
+    /// As [`Lowerer::cells`], in the form in which they were computed.
     pub(crate) fn known(&mut self, t: &Tensor, what: &str, span: Span) -> Result<Known, Error> {
         if let Some(known) = evaluate(&self.b.graph, t.node) {
             return Ok(Known::Cells(known));

@@ -436,7 +436,7 @@ impl Lowerer<'_, '_> {
     }
 }
 
-/// The hint for a mask that stands at another dimension than the one that it lies along: `lat = 50`, `elev > 300`.
+/// The hint for a mask at a dimension other than its own: `lat = 50`, `elev > 300`.
 fn by_name(dim: &str, mask: &Expr) -> String {
     let text = |expr: &Expr| ast::text(expr).unwrap_or_else(|| "mask".to_string());
     let is_dim = |expr: &Expr| matches!(expr, Expr::Identifier(name) if name.value == dim);

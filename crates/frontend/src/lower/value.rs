@@ -75,7 +75,7 @@ pub(crate) struct Grouped {
 #[derive(Debug, Clone)]
 pub(crate) struct Tensor {
     pub(crate) node: NodeId,
-    /// One per axis of the node.
+    /// One dimension for each axis of the node.
     pub(crate) dims: Vec<Dim>,
     /// The name, if it is that of a variable or coordinate.
     pub(crate) name: Option<Arc<str>>,
@@ -128,7 +128,7 @@ pub(crate) struct Item {
     pub(crate) tensor: Tensor,
     /// Its source text.
     pub(crate) text: Option<Arc<str>>,
-    /// What it has in common with the other items of its block.
+    /// The parts that it shares with the other items of its block.
     pub(crate) dataset: Arc<DatasetLabels>,
 }
 

@@ -36,7 +36,7 @@ impl Reader<'_> {
         Ok(Statement::Copy(Copy { query, url, format, options }))
     }
 
-    /// What COPY writes: a query in parentheses, or all of a relation by its name.
+    /// The query that COPY writes: one in parentheses, or all of a named relation.
     fn copied(&mut self) -> Result<Box<Query>> {
         match &self.peek().token {
             Token::LParen => {
@@ -64,7 +64,7 @@ impl Reader<'_> {
         self.all_of(&name)
     }
 
-    /// `SELECT * FROM name`, all of whose words are where the name is.
+    /// `SELECT * FROM name`, whose words all have the position of the name.
     fn all_of(&self, name: &ObjectName) -> Result<Box<Query>> {
         let words = [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
         let mut tokens: Vec<_> =

@@ -5,7 +5,7 @@
 //!   Filter: time >= '2020' AND t2m > 0                   ⇒      Mask(t2m > 0)
 //!     TableScan: cells [time, lat, lon]                           t2m[time from 2020 on]
 //! ```
-//! Groups are in the order of their first positions on the whole axes, whatever WHERE keeps of these; groups with a
+//! Groups are in the order of their first positions on the whole axes, whatever positions WHERE keeps; groups with a
 //! NULL key come last.
 
 use arrow::array::{ArrayRef, UInt64Array};
@@ -182,7 +182,7 @@ impl Dense<'_> {
             }
             let values =
                 input.evaluate_whole(group, axis, self.state).map_err(|e| e.strip_backtrace())?;
-            // A group may show any of its equal keys; the row path shows these.
+            // Equal keys of a group may differ in their bits; the row path shows the canonical ones.
             let values = canonical(&values);
             let kept = input.kept[axis].apply(&values).map_err(|e| e.strip_backtrace())?;
             if input.is_by_value(group) {
@@ -231,7 +231,7 @@ struct GroupKeys {
     /// True if every position is a group, whatever the other keys are: each position is unique.
     by_position: bool,
     labels: Vec<ArrayRef>,
-    /// For each of the labels its origin, if that is not its own column.
+    /// The origin of each label, if it is not the label's own column.
     origins: Vec<Option<ArrayRef>>,
     /// Columns of tables of rows: their groups are in the order of their values, after those of labels.
     by_value: Vec<ArrayRef>,

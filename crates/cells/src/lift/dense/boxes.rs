@@ -63,9 +63,9 @@ pub(super) struct Split<'a> {
     listed: Option<usize>,
     /// Pairs of a box and one of its classes of that axis.
     pairs: Vec<(u32, u32)>,
-    /// Each box, and no class.
+    /// Each box once, with class 0.
     all: Vec<(u32, u32)>,
-    /// Cells of all boxes, for each row of the join, if each box reads all of them.
+    /// Cells per row of the join if each box reads the cells of all boxes.
     times: f64,
 }
 
@@ -141,14 +141,14 @@ impl<'a> Split<'a> {
         self.listed.filter(|_| shape[self.boxes.axis] == 1)
     }
 
-    /// The positions along the axis of the boxes once the classes of an axis are listed there.
+    /// The entries along the axis of boxes: pairs of a box and a class if an axis is listed, else the boxes.
     fn entries(&self, listed: Option<usize>) -> &[(u32, u32)] {
         if listed.is_some() { &self.pairs } else { &self.all }
     }
 }
 
 impl Reduction<'_> {
-    /// True for the axis of boxes and those of their conditions.
+    /// True for the axis of boxes and for axes with conditions of boxes.
     pub(super) fn is_split(&self, axis: usize) -> bool {
         self.split.is_some_and(|split| split.has(axis))
     }
@@ -226,7 +226,7 @@ impl Reduction<'_> {
         if !matches!(kind, ReduceKind::Sum | ReduceKind::Count) {
             return Ok(out);
         }
-        // What is the same for all positions counts for each of them.
+        // A value that is broadcast along an axis counts once per position.
         for (&a, classes) in &split.classes {
             if own[a] == 1 && classes.codes.len() > 1 {
                 let sizes = self.along(a, &classes.sizes())?;
@@ -352,7 +352,8 @@ impl Reduction<'_> {
         Some(Groups { codes, count: count as u32 })
     }
 
-    /// A variance of those of the classes: their squared deviations, and those of their means from the group's.
+    /// The variance of a group from its classes: their squared deviations, plus those of their means from the group's
+    /// mean.
     fn variance(
         &mut self,
         node: NodeId,

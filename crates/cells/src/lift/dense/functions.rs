@@ -80,7 +80,7 @@ impl Reduction<'_> {
                 if !dtype.is_float() {
                     return Ok(out);
                 }
-                // The reduction may return either zero; the row path has one.
+                // The reduction may return -0.0 or 0.0; the row path has only 0.0.
                 let zero = self.lower.constant(Scalar::zero(dtype))?;
                 self.lower.map(ScalarOp::Add, &[out, zero])
             }

@@ -51,7 +51,7 @@ impl AxisKeys {
     }
 }
 
-/// Keys by the axis of the left and that of the right.
+/// Label keys by pairs of an axis of the left and an axis of the right.
 type Pairs = BTreeMap<(usize, usize), AxisKeys>;
 
 impl Dense<'_> {
@@ -129,8 +129,8 @@ impl Dense<'_> {
         Ok(joined)
     }
 
-    /// The label keys for each pair of axes, of the equal expressions `equal` of the left and the right and of
-    /// those among the conditions, and the remaining conditions.
+    /// The label keys of each pair of axes, from `equal` and from equalities among the conditions, and the remaining
+    /// conditions.
     fn pairs<'c>(
         &mut self,
         mut equal: Vec<(Expr, Expr)>,
@@ -171,9 +171,9 @@ impl Dense<'_> {
 
 /// The matching positions of a pair of axes.
 struct Matches {
-    /// The left's positions that are kept, as indices among its kept ones.
+    /// The positions of the left that the join keeps, as indices into its kept positions.
     left: Kept,
-    /// For each of them the right's position, as an index among its kept ones.
+    /// For each position in `left`, the matching position of the right, as an index into its kept positions.
     right: Vec<Option<u64>>,
 }
 

@@ -290,7 +290,7 @@ impl Dense<'_> {
                     if !dtype.is_float() || !matches!(name, "min" | "max") {
                         return Ok(out);
                     }
-                    // The reduction may return either zero; the row path has one.
+                    // The reduction may return -0.0 or 0.0; the row path has only 0.0.
                     let zero = b.constant(Scalar::zero(dtype)).map_err(refused)?;
                     b.map(ScalarOp::Add, &[out, zero]).map_err(refused)
                 }

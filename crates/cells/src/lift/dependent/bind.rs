@@ -1,4 +1,4 @@
-//! The columns of a row outside that a subquery uses, under names of their own.
+//! Renames the outer columns that a subquery uses.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -25,12 +25,12 @@ impl Numbers {
 #[derive(Debug, Clone)]
 pub(super) struct Outside {
     pub(super) at: usize,
-    /// Its name here. No text can produce it.
+    /// Its new name, which no text can produce.
     pub(super) name: String,
 }
 
-/// Gives the columns of a row outside their names, wherever a subquery refers to them: also in subqueries inside of it,
-/// unless a relation between has that column.
+/// Renames outer columns wherever a subquery refers to them, also in nested subqueries, unless a relation between has
+/// that column.
 pub(super) struct Binder<'a> {
     outer: &'a DFSchema,
     number: usize,
@@ -46,7 +46,7 @@ impl<'a> Binder<'a> {
         self.known.iter().map(|outside| outside.name.clone()).collect()
     }
 
-    /// The plan with these names; `hidden` are the relations between.
+    /// The plan with the new names; `hidden` has the relations between.
     pub(super) fn plan(
         &mut self,
         plan: &LogicalPlan,
@@ -152,7 +152,7 @@ pub(super) fn subquery_of(expr: &Expr) -> Option<&Subquery> {
     }
 }
 
-/// True if a plan, or a subquery inside of it, refers to a column outside.
+/// True if a plan, or a subquery inside of it, refers to an outer column.
 pub(super) fn has_outside(plan: &LogicalPlan) -> Result<bool> {
     refers(plan, |_| true)
 }

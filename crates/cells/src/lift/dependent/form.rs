@@ -1,7 +1,8 @@
-//! The forms of subqueries of which DataFusion makes the right join.
+//! The forms of subqueries for which DataFusion makes a correct join.
 //!
-//! It moves conditions with columns outside up to the join, past every operator above them. That keeps the rows where
-//! those operators handle each row, or each group of equal columns, by itself. Its columns must keep their names.
+//! DataFusion moves conditions on outer columns up to the join, past every operator above them. The rows stay the same
+//! if these operators handle each row, or each group of equal columns, by itself. The columns of the conditions must
+//! keep their names.
 
 use crate::walk::{Walk, WalkPlan};
 use arrow::datatypes::DataType;
@@ -15,7 +16,7 @@ use datafusion::logical_expr::{
 use super::bind::{Numbers, names_one, subquery_of, uses};
 use super::{is_lateral_taken, taken};
 
-/// Where a subquery stands.
+/// The place of a subquery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Value,
@@ -26,7 +27,7 @@ pub(super) enum Place {
     Lateral,
 }
 
-/// True for a subquery that DataFusion joins right; `names` are its columns outside.
+/// True for a subquery that DataFusion joins correctly; `names` are its outer columns.
 pub(super) fn is_simple(
     plan: &LogicalPlan,
     place: Place,
@@ -51,17 +52,17 @@ struct Form<'a> {
 
 /// The conditions that move up.
 struct Pulled {
-    /// The columns inside that they have.
+    /// The inner columns of the conditions.
     columns: Vec<Column>,
-    /// True if each is `column = outside`.
+    /// True if each condition is `inner = outer`.
     are_equal: bool,
     /// True above an aggregate without GROUP BY.
     is_one: bool,
 }
 
 impl Form<'_> {
-    /// The conditions of a plan that move up; `None` if they do not, or if that changes the rows. `is_top`: only items
-    /// stand above it.
+    /// The conditions of a plan that move up; `None` if they cannot move, or if moving them changes the rows. `is_top`:
+    /// only items are above the plan.
     fn pulled(&self, plan: &LogicalPlan, is_top: bool) -> Result<Option<Pulled>> {
         if !uses(plan, self.names)? {
             return Ok(Some(Pulled { columns: Vec::new(), are_equal: true, is_one: false }));
@@ -114,7 +115,7 @@ impl Form<'_> {
         }
     }
 
-    /// True if no subquery in the expressions of a node needs a column outside, or a join that DataFusion does not make.
+    /// True if no subquery in a node's expressions uses an outer column, or needs a join that DataFusion does not make.
     fn leaves_subqueries(&self, node: &LogicalPlan) -> Result<bool> {
         let schema = merge_schema(&node.inputs());
         let mut are_left = true;
@@ -152,7 +153,7 @@ impl Form<'_> {
                 }
             }
         }
-        // HAVING without GROUP BY may leave out the row that is there without rows.
+        // HAVING without GROUP BY may drop the one row that an aggregate of no rows returns.
         Ok(Some(below).filter(|below| !below.is_one || self.place == Place::Value))
     }
 
@@ -178,7 +179,7 @@ impl Form<'_> {
     }
 }
 
-/// True if no item has the name of a column of the conditions that it is not.
+/// True if no other expression has the name of a column of the conditions.
 fn are_kept(pulled: &Pulled, items: &[Expr], schema: &DFSchema) -> bool {
     items.iter().zip(schema.fields()).all(|(item, field)| {
         let is_same = matches!(item, Expr::Column(column) if pulled.columns.contains(column));
@@ -186,8 +187,8 @@ fn are_kept(pulled: &Pulled, items: &[Expr], schema: &DFSchema) -> bool {
     })
 }
 
-/// True for `column = outside`: rows of equal columns fulfil it together, and only those. The column may have a cast
-/// that keeps different values apart: in `t::date = outside` DataFusion would make a group of each `t`.
+/// True for `inner = outer`: all rows with equal inner columns fulfil it, or none. The inner column may have a cast
+/// that maps different values to different ones: for `t::date = outer` DataFusion would make a group for each `t`.
 fn is_equality(condition: &Expr, schema: &DFSchema) -> bool {
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = condition else {
         return false;
@@ -241,7 +242,7 @@ mod tests {
     use arrow::datatypes::TimeUnit::{Microsecond, Nanosecond};
 
     #[test]
-    fn casts_that_make_values_equal_are_no_equality() {
+    fn casts_that_are_not_one_to_one_are_no_equality() {
         use DataType::{
             Date32, Decimal128, Float64, Int32, Int64, List, Timestamp, Utf8, Utf8View,
         };

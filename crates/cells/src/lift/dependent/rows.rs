@@ -1,6 +1,6 @@
-//! The operators of a subquery over the rows outside.
+//! Rewrites the operators of a subquery to run for all outer rows.
 //!
-//! Each operator keeps the columns of the row outside, and so handles the rows of each such row by themselves.
+//! Each operator keeps the columns of the outer row, and so handles the rows of each outer row separately.
 
 use std::sync::Arc;
 
@@ -23,15 +23,15 @@ use super::super::numbered::{column, numbered};
 use super::bind::{Numbers, is_of, subquery_of, uses};
 use super::{found, is_lateral, refused};
 
-/// The number of a row among those of its row outside.
+/// The number of a row among the rows of one outer row.
 const NUMBER: &str = "[number]";
 
 /// True in rows of groups.
 const FOUND: &str = "[found]";
 
-/// Puts the operators of a subquery over the rows outside.
+/// Rewrites a subquery; see the module.
 pub(super) struct Rows<'a> {
-    /// The rows outside, each once.
+    /// The outer rows, each once.
     pub(super) domain: &'a LogicalPlan,
     /// The names of their columns.
     pub(super) names: &'a [String],
@@ -40,7 +40,7 @@ pub(super) struct Rows<'a> {
 }
 
 impl Rows<'_> {
-    /// The rows of a plan for each row outside, with the columns of both.
+    /// The rows of a plan for each outer row, with the columns of both.
     pub(super) fn plan(&self, node: &LogicalPlan) -> Result<LogicalPlan> {
         crate::lift::go_on()?;
         if !uses(node, self.names)? {
@@ -63,7 +63,7 @@ impl Rows<'_> {
             LogicalPlan::Distinct(Distinct::All(input)) => {
                 Ok(LogicalPlan::Distinct(Distinct::All(Arc::new(self.plan(input)?))))
             }
-            // The order counts below LIMIT alone.
+            // An order matters only below LIMIT.
             LogicalPlan::Sort(sort) if sort.fetch.is_none() => self.plan(&sort.input),
             LogicalPlan::Limit(limit) => self.first_rows(limit),
             LogicalPlan::Window(window) => self.windowed(window),
@@ -90,7 +90,7 @@ impl Rows<'_> {
         columns.filter(|column| !is_of(column, self.names)).collect()
     }
 
-    /// A plan of which DataFusion does not know that a row outside occurs once: it would still know it above UNNEST.
+    /// Hides from DataFusion that each outer row occurs once: it would still assume so above UNNEST.
     fn hidden(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
         let own = self.own(&plan).into_iter().map(Expr::Column);
         let outside = self
@@ -100,7 +100,7 @@ impl Rows<'_> {
         project(outside.chain(own).collect(), plan)
     }
 
-    /// An expression of the subquery, where the columns outside are columns.
+    /// An expression of the subquery, with its outer columns as plain columns.
     fn inside(&self, expr: Expr) -> Result<Transformed<Expr>> {
         expr.map_up(|e| match e {
             Expr::OuterReferenceColumn(_, column) if is_of(&column, self.names) => {
@@ -140,7 +140,7 @@ impl Rows<'_> {
         }
         let input = Arc::new(self.plan(&of.input)?);
         let own = self.all_inside(&of.group_expr)?.into_iter().enumerate();
-        // A key that is a column outside is there twice.
+        // A key that is an outer column occurs twice.
         let own = own.map(|(at, key)| match &key {
             Expr::Column(column) if is_of(column, self.names) => key.alias(format!("[key {at}]")),
             _ => key,
@@ -151,7 +151,7 @@ impl Rows<'_> {
         if of.group_expr.is_empty() { self.with_empty(of, plan) } else { Ok(plan) }
     }
 
-    /// The rows of an aggregate without GROUP BY: `groups`, and its values over no rows for the other rows outside.
+    /// The rows of an aggregate without GROUP BY: `groups`, and its values over no rows for the other outer rows.
     fn with_empty(&self, of: &Aggregate, groups: LogicalPlan) -> Result<LogicalPlan> {
         let calls = of.aggr_expr.iter().map(|call| self.of_null(call.clone()));
         let calls = calls.collect::<Result<Vec<_>>>()?;
@@ -179,7 +179,7 @@ impl Rows<'_> {
         project(items, plan)
     }
 
-    /// The call of an aggregate with NULL for each column outside: over no rows its arguments are not computed.
+    /// The call of an aggregate with NULL for each outer column: over no rows its arguments are not computed.
     fn of_null(&self, call: Expr) -> Result<Expr> {
         if call.any(|e| Ok(subquery_of(e).is_some()))? {
             return refused("a subquery in an aggregate without GROUP BY");
@@ -194,7 +194,7 @@ impl Rows<'_> {
         Ok(new.data)
     }
 
-    /// The columns outside under other names, and the keys that join both.
+    /// The outer columns under other names, and the keys that join both.
     fn apart(&self, of: &str) -> (Vec<Expr>, Vec<(Expr, Expr)>) {
         let renamed = |name: &String| format!("{name} {of}");
         let items = self.names.iter().map(|name| column(name.as_str()).alias(renamed(name)));
@@ -263,7 +263,7 @@ impl Rows<'_> {
         if !matches!(of.join_type, Inner | Left | LeftSemi | LeftAnti) {
             return refused("RIGHT JOIN or FULL JOIN");
         }
-        // The subquery behind LATERAL refers to the first side, which has the columns outside.
+        // The subquery behind LATERAL refers to the first side, which has the outer columns.
         if is_lateral(of, self.numbers)? || !uses(&of.right, self.names)? {
             let right = LogicalPlan::clone(&of.right);
             return self.of_sides(of, self.plan(&of.left)?, right, Vec::new());

@@ -11,11 +11,11 @@ use datafusion::logical_expr::{
 use super::super::functions::opaque;
 use super::bind::subquery_of;
 
-/// Aggregates of the same value in any order of the rows; sums only of numbers that are not floats.
+/// Aggregates whose value does not depend on the order of rows; sums only of numbers that are not floats.
 const SETTLED: [&str; 9] =
     ["count", "min", "max", "sum", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor"];
 
-/// Window functions of the same value for rows that are equal in the order.
+/// Window functions with the same value for rows that are equal in the order.
 const RANKS: [&str; 4] = ["rank", "dense_rank", "percent_rank", "cume_dist"];
 
 /// True if these columns of a plan have the same rows each time.
@@ -50,7 +50,7 @@ pub(super) fn is_condition_settled(condition: &Expr, input: &LogicalPlan) -> Res
     Ok(!is_volatile(condition)? && are_settled(condition, input))
 }
 
-/// True if an expression has a function with another value at each call.
+/// True if an expression calls a volatile function.
 fn is_volatile(expr: &Expr) -> Result<bool> {
     let (mut found, same) = (false, opaque());
     expr.each(|e| {
@@ -69,7 +69,7 @@ fn are_settled(expr: &Expr, input: &LogicalPlan) -> bool {
     are_settled_in(expr, &[input])
 }
 
-/// The same for columns of one of these plans.
+/// As [`are_settled`], for columns of any of these plans.
 fn are_settled_in(expr: &Expr, inputs: &[&LogicalPlan]) -> bool {
     let is_settled_one = |name: &Column| {
         inputs.iter().find_map(|input| {
@@ -85,8 +85,8 @@ fn are_settled_in(expr: &Expr, inputs: &[&LogicalPlan]) -> bool {
         && !differs.unwrap_or(true)
 }
 
-/// True if a subquery has the same rows each time; without `columns` only their number counts. `outside` tells whether
-/// a column outside is settled, if it knows that column.
+/// True if a subquery has the same rows each time; without `columns` only their number counts. `outside` returns
+/// whether an outer column is settled, or `None` for an unknown column.
 fn is_same(of: &Subquery, columns: bool, outside: &impl Fn(&Column) -> Option<bool>) -> bool {
     let count = if columns { of.subquery.schema().fields().len() } else { 0 };
     let places: Vec<usize> = (0..count).collect();

@@ -1,6 +1,6 @@
-//! The operators of a subquery over the elements of lists, for all rows outside at the same time.
+//! The operators of a subquery over the elements of lists, for all outer rows at the same time.
 //!
-//! Each row of an operator belongs to a row outside, whose number it has. The numbers are ascending.
+//! Each row of an operator has the number of its outer row. The numbers are ascending.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,15 +26,16 @@ use crate::lift::nan;
 #[derive(Debug)]
 pub(super) struct Steps {
     steps: Vec<(Inputs, Step)>,
-    /// True if each row outside has exactly one row of the result.
+    /// True if each outer row has exactly one row of the result.
     pub(super) has_each_row: bool,
 }
 
-/// What the expressions of an operator are computed from.
+/// The columns from which an operator's expressions are computed.
 #[derive(Debug)]
 struct Inputs {
     schema: SchemaRef,
-    /// The columns outside that it uses. The others have no copy for each row, above all not the lists themselves.
+    /// The outer columns that the expressions use. Others, above all the lists themselves, are not repeated for each
+    /// row.
     outside: Vec<usize>,
 }
 
@@ -43,7 +44,7 @@ struct Inputs {
 enum Step {
     Project(Vec<Arc<dyn PhysicalExpr>>),
     Filter(Arc<dyn PhysicalExpr>),
-    /// UNNEST of the columns `lists`. Each column of the result comes from one of the input.
+    /// UNNEST of the columns `lists`. `from` has the column of the input for each column of the result.
     Unnest {
         lists: Vec<usize>,
         from: Vec<usize>,
@@ -60,12 +61,13 @@ struct Call {
 
 pub(super) struct Rows {
     pub(super) columns: Vec<ArrayRef>,
-    /// The number of the row outside that each belongs to.
+    /// The number of the outer row of each row.
     pub(super) outside: UInt32Array,
 }
 
 impl Steps {
-    /// The operators of a subquery; `outside` are the columns outside, with their fields. `None` if it has other ones.
+    /// The operators of a subquery; `outside` are the outer columns, with their fields. `None` if an operator is not
+    /// supported.
     pub(super) fn of(
         body: &LogicalPlan,
         outside: &[Column],
@@ -78,7 +80,7 @@ impl Steps {
         Ok(is_known.then_some(Steps { steps, has_each_row }))
     }
 
-    /// The rows of the subquery for `count` rows outside.
+    /// The rows of the subquery for `count` outer rows.
     pub(super) fn run(&self, outside: &[ArrayRef], count: usize) -> Result<Rows> {
         let numbers = UInt32Array::from_iter_values(0..count as u32);
         let mut rows = Rows { columns: Vec::new(), outside: numbers };
@@ -162,7 +164,8 @@ impl Planner<'_> {
         Ok(true)
     }
 
-    /// The columns of an operator, then those outside that its expressions use, with their numbers; all may be NULL.
+    /// The columns of an operator, then the outer columns that its expressions use, with their numbers; all may be
+    /// NULL.
     fn schema(&self, own: &DFSchema, exprs: &[Expr]) -> Result<(DFSchema, Vec<usize>)> {
         let nullable = |field: &FieldRef| Field::clone(field).with_nullable(true);
         let own =
@@ -182,7 +185,7 @@ impl Planner<'_> {
         Ok((DFSchema::new_with_metadata(fields, HashMap::new())?, used))
     }
 
-    /// An expression over these columns; `None` if it has a subquery, or another value at each call.
+    /// An expression over these columns; `None` if it has a subquery, or is volatile.
     fn one(&self, expr: &Expr, schema: &DFSchema) -> Result<Option<Arc<dyn PhysicalExpr>>> {
         let mut is_known = !expr.is_volatile();
         let inside = expr.clone().map_up(|e| {
@@ -250,7 +253,7 @@ impl Planner<'_> {
     }
 }
 
-/// The name of a column outside. No text can produce it.
+/// The name of an outer column, which no text can produce.
 fn named(at: usize) -> String {
     format!("[outside {at}]")
 }
@@ -284,7 +287,7 @@ fn met(condition: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> Result<Boolean
 }
 
 impl Rows {
-    /// The columns, and those outside for each row.
+    /// The input's columns, and the outer columns repeated for each row.
     fn batch(&self, inputs: &Inputs, outside: &[ArrayRef]) -> Result<RecordBatch> {
         let mut columns = self.columns.clone();
         for &at in &inputs.outside {
@@ -354,7 +357,7 @@ impl List {
     }
 }
 
-/// The aggregates of the rows that belong to each row outside.
+/// The aggregates of the rows that belong to each outer row.
 fn aggregated(
     calls: &[Call],
     batch: &RecordBatch,

@@ -79,7 +79,7 @@ fn alone(message: &str) -> Option<(&str, Vec<&str>)> {
     Some((name, vec![of]))
 }
 
-/// The types of a list, which may have commas of their own.
+/// Splits a list of types, whose names may contain commas.
 pub(super) fn apart(types: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0usize, 0);
     for (at, c) in types.char_indices() {

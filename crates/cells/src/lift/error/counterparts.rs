@@ -1,6 +1,6 @@
-//! Functions of other dialects, and what is written here.
+//! Functions of other dialects and their counterparts here.
 
-/// Each function in small letters.
+/// Names of functions, in lower case, and their counterparts.
 const COUNTERPARTS: [(&str, &str); 20] = [
     ("approx_count_distinct", "approx_distinct(x)"),
     ("approx_quantile", "approx_percentile_cont(x, 0.5)"),

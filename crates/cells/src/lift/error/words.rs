@@ -10,7 +10,7 @@ use super::calls::apart;
 use super::place;
 use crate::error::spoken;
 
-/// The error for a message; `None` for messages without better words.
+/// The reworded error for a message; `None` for unknown messages.
 pub(super) fn error(message: &str, position: Option<Position>) -> Option<Error> {
     let (code, message, hint) = operation(message)
         .or_else(|| clause(message))
@@ -88,7 +88,7 @@ fn operation(message: &str) -> Option<Words> {
         "Cannot infer common type for bitwise operation ",
     ];
     if let Some(text) = BEFORE.iter().find_map(|before| message.strip_prefix(before)) {
-        // What follows is the reason in Arrow's words.
+        // The rest is the reason in Arrow's words.
         let text = text.strip_suffix(" to valid types").unwrap_or(text);
         let text = text.split(": ").next().unwrap_or(text);
         let words = split(text);

@@ -1,7 +1,7 @@
 //! `CASE WHEN c THEN x ELSE y END` of numbers that need no guard: both are computed for all rows, and each row takes one.
 //!
-//! DataFusion filters the columns for each branch and puts the results together, so that a branch is not computed for rows
-//! of the other one. Columns, literals and arithmetic of floats never fail, and cost less than that.
+//! DataFusion filters the columns for each branch and merges the results, so that a branch is not computed for rows of
+//! the other one. Columns, literals and arithmetic of floats never fail, and cost less than that.
 
 use std::iter;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::lift::functions::scalar;
 /// sides: `CASE WHEN x IS NOT NULL THEN x ELSE 0 END` is never NULL.
 const NAMES: [(&str, bool); 2] = [("tessera_select", true), ("tessera_select_valid", false)];
 
-/// Rows whose conditions are one word.
+/// Rows of a block: their conditions fit into one word.
 const BLOCK: usize = 64;
 
 pub(in crate::lift) fn functions() -> [ScalarUDF; 2] {
@@ -48,7 +48,7 @@ pub(super) fn of_case(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
     if !has_column || !is_free(then, schema) || !is_free(other, schema) {
         return Ok(Transformed::no(expr));
     }
-    // A type that is not known here is of an outer query.
+    // The type of a column of an outer query is unknown here.
     let (Ok(kind), Ok(of_other), Ok(of_all), Ok(is_nullable)) = (
         then.get_type(schema),
         other.get_type(schema),
@@ -145,7 +145,7 @@ impl ScalarUDFImpl for Select {
     }
 }
 
-/// One of both values, for each row or the same for all.
+/// A value of the CASE: one for each row, or one for all.
 struct Side<T: ArrowPrimitiveType> {
     values: PrimitiveArray<T>,
     /// The value of a scalar for the rows of a block.
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn only_expressions_that_cannot_fail_are_taken() {
+    fn only_expressions_that_cannot_fail_are_replaced() {
         let field = |name: &str, kind| Field::new(name, kind, true);
         let fields = vec![
             field("k", DataType::Int32),

@@ -1,5 +1,5 @@
-//! Statistics of pairs by co-moments. DataFusion's groups of `corr` keep sums of squares, which cancel when values are far
-//! from zero, and its others have no groups.
+//! Statistics of pairs by co-moments. DataFusion's grouped `corr` adds squares, which cancel when values are far from
+//! zero; its other statistics have no grouped form.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::sliding::{Frame, Partial};
 
 type Finish = fn(&Moments) -> Option<f64>;
 
-/// Statistics by their names. Those of regressions take y, x: there, `x` of the moments is y.
+/// Statistics by name. Regressions take (y, x), so the `x` of their moments is y.
 pub(super) static STATISTICS: [(&str, Finish); 9] = [
     ("corr", Moments::correlation),
     ("covar_samp", |m| (m.count > 1).then(|| m.product / (m.count - 1) as f64)),
@@ -156,7 +156,7 @@ impl Moments {
         Some(self.product / (self.square_x.sqrt() * self.square_y.sqrt()))
     }
 
-    /// That of x over y; NULL for less than two pairs, or if all y are equal.
+    /// The slope of x over y; NULL for fewer than two pairs, or if all y are equal.
     fn slope(&self) -> Option<f64> {
         (self.count > 1 && self.square_y != 0.0).then(|| self.product / self.square_y)
     }
@@ -183,7 +183,7 @@ impl Summary<2> for Moments {
     fn of_block([x, y]: [&[f64]; 2]) -> Self {
         let count = x.len() as u64;
         let (x, y) = (Column::of(x), Column::of(y));
-        // As of one pair.
+        // The mean of a column with a value that is not finite is NaN, as for one pair.
         let mean = |column: &Column| if column.mean.is_finite() { column.mean } else { f64::NAN };
         Moments {
             count,

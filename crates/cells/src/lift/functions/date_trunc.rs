@@ -19,7 +19,8 @@ use super::inner::{of_inner, scalar};
 use crate::lift::error::{InCall, spoken};
 use crate::lift::table::{calendar, field};
 
-/// DataFusion's `date_trunc`, extended to times of calendars that Arrow does not support, which stay times of theirs.
+/// DataFusion's `date_trunc`, extended to times of calendars that Arrow does not support; the results are of the same
+/// calendar.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct DateTruncOf {
     inner: Arc<ScalarUDF>,

@@ -2,7 +2,7 @@
 //! `strptime`, `strftime`, `to_days` and the like.
 //!
 //! They take dates, times with and without a zone, and times of other calendars, which are `int64` with the calendar in
-//! their field. Days and months of a time with a zone are those of the clock there.
+//! their field. Days and months of a time with a zone are those of its local time.
 
 mod between;
 mod bucket;
@@ -115,7 +115,7 @@ fn micros(times: &ArrayRef) -> Result<Int64Array> {
     Ok(times.as_primitive::<Int64Type>().clone())
 }
 
-/// The microseconds that the clock of a zone shows.
+/// The local time of a zone, in microseconds.
 fn shown(us: i64, zone: Option<Tz>) -> Result<i64> {
     match zone {
         None => Ok(us),

@@ -34,7 +34,7 @@ fn decimals(values: &[ArrayRef]) -> Result<&Decimal128Array> {
     }
 }
 
-/// An exact total of numbers: those that are added and subtracted may have more than 128 bits together.
+/// An exact total, which may have more than 128 bits while numbers are added and subtracted.
 #[derive(Debug, Default)]
 pub(crate) struct WideTotal {
     low: i128,
@@ -64,7 +64,7 @@ impl WideTotal {
         (self.high == 0).then_some(self.low)
     }
 
-    /// The total times a factor, as the mean of so many numbers, rounded towards zero; `None` if it has more than 128 bits.
+    /// The total times a factor, divided by `count` and rounded towards zero; `None` if it has more than 128 bits.
     pub(crate) fn mean(&self, count: usize, factor: i128) -> Option<i128> {
         let count = i128::try_from(count).ok()?;
         if let Some(total) = self.value().and_then(|total| total.checked_mul(factor)) {
@@ -155,7 +155,7 @@ impl Groups {
     }
 }
 
-/// The values, with NULL in the rows that a FILTER leaves out.
+/// The values, with NULL in the rows that a FILTER excludes.
 pub(super) fn kept(values: &dyn Array, filter: Option<&BooleanArray>) -> Result<ArrayRef> {
     let Some(filter) = filter else { return Ok(values.slice(0, values.len())) };
     let out: BooleanArray = filter.iter().map(|keep| Some(keep != Some(true))).collect();

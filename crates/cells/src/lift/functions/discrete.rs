@@ -21,10 +21,10 @@ use crate::lift::error::spoken;
 
 const NAME: &str = "percentile_disc";
 
-/// About the bytes of an array without its values.
+/// Approximate bytes of an array without its values.
 const PART_BYTES: usize = 128;
 
-/// The most rows of an array that is made of smaller ones.
+/// Maximum rows of an array that is made of smaller ones.
 const PART_ROWS_MAX: usize = 8192;
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -138,7 +138,7 @@ fn bytes_of(values: &ArrayRef) -> usize {
     PART_BYTES + rows.unwrap_or_else(|_| values.get_array_memory_size())
 }
 
-/// True for arrays that become one.
+/// True if two arrays are merged.
 fn is_small(last: &ArrayRef, next: &ArrayRef) -> bool {
     last.len() <= 2 * next.len() && last.len() + next.len() <= PART_ROWS_MAX
 }

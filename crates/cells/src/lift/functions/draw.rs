@@ -16,7 +16,7 @@ pub(super) fn function() -> ScalarUDF {
     Draw { signature: Signature::user_defined(Volatility::Immutable) }.into()
 }
 
-/// A number from 0 to 1, without 1, of a row's number and a seed.
+/// A number in [0, 1) from a row's number and a seed.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Draw {
     signature: Signature,

@@ -5,8 +5,8 @@
 //!   names    ⇒  list(x) OVER (PARTITION BY k, tessera_frame('TIES', 'a', y) ORDER BY i ROWS 2 PRECEDING)
 //!   rewrite  ⇒  tessera_frame(x, y) OVER (PARTITION BY k ORDER BY i ROWS 2 PRECEDING)
 //! ```
-//! A window function sees whole partitions and the frame of each row. It computes the aggregate of the rows that are left
-//! of the frame anew for each row, with an accumulator of the aggregate, and [`Blocks`] of many rows.
+//! A window function sees whole partitions and the frame of each row. It recomputes the aggregate of the remaining rows
+//! of the frame for each row, with an accumulator of the aggregate, and [`Blocks`] of many rows.
 
 mod blocks;
 
@@ -83,7 +83,7 @@ fn call(expr: Expr) -> Result<Transformed<Expr>> {
         && options.is_empty()
         && !OF_FRAMES.contains(&function.name())
     {
-        // It has no frame.
+        // The function has no frame.
         return Ok(Transformed::yes(Expr::WindowFunction(call)));
     }
     let option = |letter: char| SortOptions {
@@ -115,7 +115,7 @@ pub(in crate::lift) fn name_of(function: &WindowFunctionDefinition) -> &str {
     framed.map_or(function, |framed| &framed.function).name()
 }
 
-/// The rows that a frame does not have.
+/// The rows that EXCLUDE removes from a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Excluded {
     Nothing,
@@ -137,7 +137,7 @@ impl Excluded {
         })
     }
 
-    /// The rows that are left of a frame, in their order.
+    /// The remaining rows of a frame, in order.
     fn rest(self, frame: &Range<usize>, row: usize, peers: &Range<usize>) -> [Range<usize>; 3] {
         let nothing = || frame.end..frame.end;
         let gone = match self {
@@ -226,7 +226,7 @@ impl WindowUDFImpl for FramedCall {
     }
 }
 
-/// The value of a constant that is an integer; 0, which is the place of no row, for NULL.
+/// The value of an integer constant; 0, which is no row's number, for NULL.
 fn number(expr: &Arc<dyn PhysicalExpr>) -> Option<i64> {
     let constant = expr.downcast_ref::<Literal>()?;
     match constant.value().cast_to(&DataType::Int64) {
@@ -268,7 +268,7 @@ struct Evaluator {
     next: usize,
 }
 
-/// What is known of the rows of a partition.
+/// The precomputed data of a partition.
 #[derive(Debug)]
 struct Partition {
     peers: Vec<Range<usize>>,
@@ -278,7 +278,7 @@ struct Partition {
     places: Vec<u32>,
     /// The arguments of each row, of which equal ones count once; `None` if all count.
     keys: Option<Rows>,
-    /// Of an aggregate of all rows that are left.
+    /// The blocks of an aggregate over all remaining rows.
     blocks: Option<Blocks>,
 }
 
@@ -329,7 +329,7 @@ impl Partition {
             rows.sort_unstable_by_key(|row| self.places[*row as usize]);
         }
         if let Some(keys) = &self.keys {
-            // The first of equal ones stays.
+            // Of equal rows the first one stays.
             let mut nth: Vec<usize> = (0..rows.len()).collect();
             let key = |nth: usize| keys.row(rows[nth] as usize);
             nth.sort_unstable_by(|&a, &b| key(a).cmp(&key(b)).then(a.cmp(&b)));
@@ -428,7 +428,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_of_a_frame() {
+    fn remaining_rows_of_a_frame() {
         let rest = |excluded: Excluded, frame: Range<usize>, row, peers: Range<usize>| {
             excluded.rest(&frame, row, &peers).into_iter().flatten().collect::<Vec<usize>>()
         };

@@ -1,4 +1,4 @@
-//! DataFusion's aggregates over frames that slide, also those whose accumulators cannot take values away.
+//! DataFusion's aggregates over sliding frames, also for accumulators that cannot remove values.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use datafusion::logical_expr::{
 use super::inner::of_inner;
 use super::recomputed;
 
-/// Those of DataFusion (55.2), of all values or of different ones.
+/// Aggregates of DataFusion (55.2) that get sliding frames here, with or without DISTINCT.
 pub(super) const NAMES: [&str; 10] = [
     "any_value",
     "approx_distinct",
@@ -44,7 +44,7 @@ impl AggregateUDFImpl for Framed {
     of_inner!(create_groups_accumulator);
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
-        // DataFusion's (55.2) is 0, not NULL, once all values have left.
+        // DataFusion (55.2) returns 0, not NULL, once all values have left the frame.
         match self.inner.name() {
             "bit_xor" => Ok(recomputed::anew(Arc::clone(&self.inner), args)),
             _ => recomputed::sliding(&self.inner, args),

@@ -1,4 +1,4 @@
-//! Methods that many functions write alike.
+//! Methods that many functions have in common.
 
 /// Delegates methods of `AggregateUDFImpl`, or of `ScalarUDFImpl`, to `self.inner`.
 macro_rules! of_inner {
@@ -83,7 +83,7 @@ macro_rules! of_inner {
 
 pub(super) use of_inner;
 
-/// Methods of an `Accumulator` for frames that slide: it takes values away, and has no parts.
+/// Methods of an `Accumulator` for sliding frames: it removes values, and has no partial states.
 macro_rules! of_frame {
     () => {
         fn supports_retract_batch(&self) -> bool {
@@ -107,8 +107,8 @@ macro_rules! of_frame {
 
 pub(super) use of_frame;
 
-/// Hashes a function by a key: what else it has follows from it. Plans hash each call of each expression many times, and
-/// the types that a function takes are a long list.
+/// Hashes a function by a key that determines the rest. Plans hash each call of each expression many times, and the
+/// types that a function takes are a long list.
 macro_rules! hashed_by {
     ($of:ty, $function:ident => $key:expr) => {
         impl ::std::hash::Hash for $of {

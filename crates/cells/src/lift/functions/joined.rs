@@ -1,7 +1,7 @@
 //! `string_agg` with any orders in one block.
 //!
-//! DataFusion's sorts the values of a group itself, like `array_agg`, and still requires rows in its order: two of them
-//! with different orders are refused. Here no order of the rows is required.
+//! DataFusion's `string_agg` sorts the values of a group itself, like `array_agg`, but still requires ordered rows, so
+//! two calls with different orders are refused. This one requires no order of the rows.
 
 use std::sync::Arc;
 

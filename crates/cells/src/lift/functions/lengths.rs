@@ -1,7 +1,7 @@
-//! Numbers of a text, such as its length: of dictionary-encoded texts they are plain numbers.
+//! Functions of a text that return numbers, such as its length: plain numbers, also for dictionary-encoded texts.
 //!
-//! DataFusion's are dictionary-encoded like the texts, and a dictionary is taken for text where it is written. `length`
-//! and `len` are also the number of elements of a list.
+//! DataFusion's results are dictionary-encoded like the texts, and writers take a dictionary for text. `length` and
+//! `len` are also the number of elements of a list.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ impl ScalarUDFImpl for Length {
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let wanted = args.return_field.data_type().clone();
-        // Not by the function itself, which in tests compares the type of the result with the one that is wanted.
+        // Not the function itself, which in tests compares the type of the result with the wanted one.
         self.inner.inner().invoke_with_args(args)?.cast_to(&wanted, None)
     }
 }

@@ -1,4 +1,5 @@
-//! Statistics of floats from moments of blocks: values wait until they fill a block, which is computed in lanes.
+//! Statistics of floats from moments of blocks: values are buffered until they fill a block, which is computed in
+//! lanes.
 //!
 //! Blocks are counted from the first value, so that bits do not depend on the ends of batches.
 
@@ -14,23 +15,23 @@ use datafusion::logical_expr::Accumulator;
 
 const BLOCK: usize = 256;
 
-/// Sums that are added up side by side.
+/// Sums that are accumulated side by side.
 const LANES: usize = 8;
 
-/// What is known of some rows of N columns. Its default is that of no rows.
+/// A summary of rows of N columns. The default is the summary of no rows.
 pub(super) trait Summary<const N: usize>:
     Copy + Default + fmt::Debug + Send + Sync + 'static
 {
-    /// Of the rows of a block, of which there is at least one.
+    /// The summary of a block with at least one row.
     fn of_block(columns: [&[f64]; N]) -> Self;
 
-    /// Of these rows and of others behind them.
+    /// The summary of these rows and of others behind them.
     fn merged(self, behind: Self) -> Self;
 
-    /// The columns of a state, one row for each.
+    /// The summaries as columns of a state, one row for each.
     fn state(all: &[Self]) -> Vec<ArrayRef>;
 
-    /// Those of the rows of a state.
+    /// The summaries in the rows of a state.
     ///
     /// # Errors
     /// `internal` if the columns are not those of [`Summary::state`].
@@ -42,9 +43,9 @@ type Finish<S> = Box<dyn Fn(S) -> Option<f64> + Send + Sync>;
 /// A statistic of all rows.
 pub(super) struct Blocks<const N: usize, S> {
     finish: Finish<S>,
-    /// Of the blocks that were full.
+    /// The summary of the full blocks.
     full: S,
-    /// The rows behind them.
+    /// The rows behind the full blocks.
     waiting: [Vec<f64>; N],
 }
 

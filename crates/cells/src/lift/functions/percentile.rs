@@ -28,7 +28,7 @@ use super::temporal::{is_temporal, with_times};
 
 const MEDIAN: &str = "median";
 
-/// The most values that are put into the sorted ones one by one.
+/// Maximum values that are inserted into the sorted ones one by one.
 const FEW: usize = 16;
 
 /// DataFusion's `percentile_cont`, except for the interpolation of floats, and `median`; both also of times.
@@ -77,7 +77,7 @@ impl AggregateUDFImpl for Percentile {
         Ok(vec![Arc::new(Field::new_list("values", values, true))])
     }
 
-    /// Of groups and of frames.
+    /// The accumulator for groups and for frames.
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         if is_temporal(args.return_type()) {
             return of_times(&args, self.is_median());
@@ -123,7 +123,7 @@ impl AggregateUDFImpl for Percentile {
     }
 }
 
-/// The accumulator for floats; `None` for what is left to DataFusion.
+/// The accumulator for floats; `None` for values that are left to DataFusion.
 fn exact(args: &AccumulatorArgs) -> Result<Option<Exact<f64>>> {
     let has_values = args.expr_fields.first().is_some_and(|field| !field.data_type().is_null());
     if args.is_distinct || !has_values || !args.return_type().is_floating() {
@@ -163,7 +163,7 @@ pub(super) fn part_of(args: &AccumulatorArgs) -> Result<Option<f64>> {
     })
 }
 
-/// A value between others.
+/// A value that can be interpolated.
 pub(crate) trait Value:
     ArrowNativeType + Copy + std::fmt::Debug + Send + Sync + 'static
 {
@@ -186,7 +186,7 @@ impl Value for f64 {
     }
 
     fn between(self, upper: Self, weight: f64) -> Self {
-        // Two infinities, and two zeros.
+        // Two infinities would give NaN, and two zeros might change their sign.
         if self == upper { self } else { self + (upper - self) * weight }
     }
 
@@ -318,7 +318,7 @@ impl<V: Value> Accumulator for Exact<V> {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        // A selection would put values among the sorted ones.
+        // A selection would reorder the sorted values.
         if self.is_frame || self.sorted > 0 || self.is_distinct {
             self.sort();
         }

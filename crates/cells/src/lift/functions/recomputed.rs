@@ -1,4 +1,4 @@
-//! Aggregates over frames that slide whose accumulators cannot take values away: each frame is computed anew.
+//! Aggregates over sliding frames for accumulators that cannot remove values: each frame is recomputed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ type Make = Box<dyn Fn() -> Result<Box<dyn Accumulator>> + Send + Sync>;
 /// The aggregate of the rows of a frame.
 pub(super) struct Recomputed {
     make: Make,
-    /// The arguments of the rows that came, batch by batch.
+    /// The arguments of the added rows, batch by batch.
     parts: Vec<Vec<ArrayRef>>,
-    /// How many of the first rows have left.
+    /// Number of rows that have left the frame.
     gone: usize,
 }
 
@@ -85,7 +85,7 @@ impl Accumulator for Recomputed {
     }
 }
 
-/// The accumulator of a function for frames that slide: its own, if it can take values away.
+/// The accumulator of a function for sliding frames: its own, if it can remove values.
 pub(super) fn sliding(
     function: &Arc<AggregateUDF>,
     args: AccumulatorArgs,
@@ -98,13 +98,13 @@ pub(super) fn sliding(
     }
 }
 
-/// An accumulator for frames that slide, each of which the function's accumulator computes anew.
+/// An accumulator for sliding frames that recomputes each frame with the function's accumulator.
 pub(super) fn anew(function: Arc<AggregateUDF>, args: AccumulatorArgs) -> Box<dyn Accumulator> {
     let kept = Kept::new(&args);
     Box::new(Recomputed::new(move || function.accumulator(kept.args())))
 }
 
-/// What makes an accumulator.
+/// The arguments from which accumulators are created.
 pub(super) struct Kept {
     return_field: FieldRef,
     schema: Schema,

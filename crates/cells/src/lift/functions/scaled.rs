@@ -1,7 +1,7 @@
 //! `INTERVAL '1 day' * n`, `n * INTERVAL '1 day'` and `INTERVAL '1 day' / n`.
 //!
-//! A part of a month is that many times 30 days, and a part of a day that many times 24 hours, in whole microseconds, as
-//! in DuckDB and PostgreSQL: half of `1 month 1 day` is 15 days and 12 hours.
+//! A fraction of a month is converted to days of which a month has 30, and a fraction of a day to hours of which it has
+//! 24, in whole microseconds, as in DuckDB and PostgreSQL: half of `1 month 1 day` is 15 days and 12 hours.
 //!
 //! Converted while the plan is built, as DataFusion gives these operators no type.
 

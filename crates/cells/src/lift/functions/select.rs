@@ -1,6 +1,6 @@
-//! `list_where` and `list_select`: the elements of a list whose places another list tells, as in DuckDB.
+//! `list_where` and `list_select`: the elements of a list that another list selects, as in DuckDB.
 //!
-//! A place without an element is NULL.
+//! A position without an element is NULL.
 
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! `array_slice`: the elements of a list from one position to another, as in DuckDB.
 //!
-//! Positions count from 1, negative ones from the end, and both ends are included. DataFusion's (55.2) differs where the
-//! step goes back, and refuses positions that need more than 32 bits. `array_slice` and `array_element` of a text are of
-//! its characters.
+//! Positions count from 1, negative ones from the end, and both ends are included. DataFusion (55.2) differs for
+//! negative steps, and refuses positions that need more than 32 bits. `array_slice` and `array_element` of a text
+//! select characters.
 
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ fn letters(text: &str, first: i64, last: i64) -> &str {
     &text[from..to]
 }
 
-/// The characters of each text; one text is that of each row.
+/// The characters of each text; a single text serves all rows.
 fn of_texts(
     name: &str,
     texts: &StringArray,
@@ -332,7 +332,7 @@ mod tests {
 
     /// Expected values from DuckDB: `s[first:last]`.
     #[test]
-    fn letters_of_texts_are_duckdbs() {
+    fn characters_of_texts_match_duckdb() {
         let cases = [
             ("hello", 2, 4, "ell"),
             ("hello", 0, 2, "he"),
@@ -353,7 +353,7 @@ mod tests {
 
     /// Expected values from DuckDB: `list_slice(range(1, n + 1), first, last, step)`.
     #[test]
-    fn positions_of_slices_are_duckdbs() {
+    fn positions_of_slices_match_duckdb() {
         let cases: [(i64, i64, i64, i64, &[i64]); 21] = [
             (3, 1, 2, 1, &[1, 2]),
             (3, -2, -1, 1, &[2, 3]),

@@ -294,7 +294,7 @@ impl Summary<1> for Moments {
         self.with(behind)
     }
 
-    /// That of DataFusion's groups.
+    /// The state of DataFusion's groups.
     fn state(all: &[Self]) -> Vec<ArrayRef> {
         let floats = |of: fn(&Moments) -> f64| -> ArrayRef {
             Arc::new(Float64Array::from_iter_values(all.iter().map(of)))

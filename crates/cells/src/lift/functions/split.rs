@@ -1,6 +1,6 @@
 //! `string_split`: the parts of a text between separators, as in DuckDB.
 //!
-//! Of an empty text it is one empty part, and with an empty separator the characters.
+//! An empty text has one empty part. An empty separator splits a text into its characters.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
-//! `sum` of Booleans counts what is true. `sum` of floats over moving frames does not subtract. `sum` of integers is exact in 128 bits, and an error if the
-//! total does not fit 64 bits, as in the dense path. `sum` of decimals is an error if the total has too many digits, and
-//! so is one of intervals that is too long.
+//! `sum` of Booleans counts the true ones. `sum` of floats over moving frames does not subtract. `sum` of integers is
+//! exact in 128 bits, and an error if the total does not fit 64 bits, as in the dense path. `sum` of decimals is an
+//! error if the total has too many digits, and `sum` of intervals if the total is too long.
 
 use std::sync::Arc;
 

@@ -35,7 +35,7 @@ pub(super) fn is_temporal(of: &DataType) -> bool {
     )
 }
 
-/// The signature of an aggregate that takes these too, before other arguments.
+/// The signature of an aggregate that takes times, spans and intervals too, before other arguments.
 pub(super) fn with_times(inner: &Signature, others: &[Coercion]) -> Signature {
     let mut all = match &inner.type_signature {
         TypeSignature::OneOf(all) => all.clone(),
@@ -67,7 +67,7 @@ pub(super) fn state_fields() -> Vec<FieldRef> {
     ]
 }
 
-/// The sum or the mean of such values; `None` for others.
+/// The sum or the mean of times, spans or intervals; `None` for other values.
 pub(super) fn total(args: &AccumulatorArgs<'_>, is_mean: bool) -> Result<Option<Total>> {
     let of = args.return_type();
     if !is_temporal(of) {
@@ -85,7 +85,7 @@ pub(super) fn total(args: &AccumulatorArgs<'_>, is_mean: bool) -> Result<Option<
 pub(super) struct Total {
     is_mean: bool,
     of: DataType,
-    /// Months, days, and what else there is, in the unit of the values.
+    /// Months, days, and the rest in the unit of the values.
     parts: [i128; 3],
     count: i64,
 }
@@ -108,7 +108,7 @@ impl Total {
         Ok(())
     }
 
-    /// Months, days, and what else there is, of the result.
+    /// Months, days, and the rest of the result.
     fn result(&self) -> [i128; 3] {
         let ([months, days, rest], count) = (self.parts, i128::from(self.count));
         match self.of {
@@ -118,14 +118,14 @@ impl Total {
                 let ns = rest + days % count * DAY_NS;
                 [months / count, days / count, nearest(ns, count * 1000) * 1000]
             }
-            // Of two that are as near, the one nearer to 1970, as in DuckDB.
+            // Ties go to the value nearer to 1970, as in DuckDB.
             _ if 2 * (rest % count).abs() > count => [0, 0, rest / count + rest.signum()],
             _ => [0, 0, rest / count],
         }
     }
 }
 
-/// The quotient by a positive number; of two that are as near, the even one.
+/// The quotient by a positive number, rounded half to even.
 fn nearest(number: i128, by: i128) -> i128 {
     let (below, rest) = (number.div_euclid(by), number.rem_euclid(by));
     let is_above = 2 * rest > by || (2 * rest == by && below % 2 != 0);

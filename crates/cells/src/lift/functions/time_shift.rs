@@ -58,7 +58,7 @@ impl TimeShift {
         zone: Tz,
     ) -> Result<ArrayRef> {
         let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
-        // Arrow has no result where the clock of the zone is put forward or back, and takes the parts in one order.
+        // Arrow has no result at daylight saving transitions, and takes the parts in one order.
         let is_mixed =
             |by: &IntervalMonthDayNano| by.nanoseconds != 0 && (by.months != 0 || by.days != 0);
         if !intervals.values().iter().any(is_mixed) {

@@ -90,7 +90,7 @@ mod tests {
     use super::with_seconds;
 
     #[test]
-    fn minutes_get_seconds() {
+    fn times_without_seconds_get_seconds() {
         for (text, want) in [
             ("2020-01-05 10:30", "2020-01-05T10:30:00"),
             (" 2020-1-5T9:05 ", "2020-01-05T09:05:00"),

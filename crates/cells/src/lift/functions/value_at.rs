@@ -1,5 +1,5 @@
-//! `arg_max(x, y) OVER …` and `arg_min`: the x of the first row with the greatest y, or the smallest one. Rows where one
-//! of both is NULL do not count. Without OVER they are `first_value` with an order.
+//! `arg_max(x, y) OVER …` and `arg_min`: the x of the first row with the greatest or the smallest y. Rows in which x or
+//! y is NULL do not count. Without OVER they are `first_value` with an order.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -106,7 +106,7 @@ impl Accumulator for Best {
             make_comparator(keys.as_ref(), best.as_ref(), ORDER)?(row, 0) == wanted
         };
         if is_better {
-            // Else they would keep all of the batch.
+            // Slices would keep the whole batch in memory.
             self.value = ScalarValue::try_from_array(values, row)?.compacted();
             self.key = ScalarValue::try_from_array(keys, row)?.compacted();
         }

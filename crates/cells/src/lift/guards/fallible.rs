@@ -106,13 +106,13 @@ const SAFE_BESIDE_CONSTANTS: [&str; 12] = [
     "trunc",
 ];
 
-/// True if the expression fails for some values of its operands; whether they fail themselves does not count. What has
-/// no column fails for all rows or none.
+/// True if the expression fails for some values of its operands, whether or not these fail themselves. An expression
+/// without columns fails for all rows or none.
 pub(super) fn may_fail(expr: &Expr, schema: &DFSchema) -> bool {
     let fails = match expr {
         Expr::BinaryExpr(e) => of_operator(e, expr, schema),
         Expr::Cast(Cast { expr: value, field }) => {
-            // A type that is not known here is of an outer query.
+            // The type of a column of an outer query is unknown here.
             !value.get_type(schema).is_ok_and(|from| is_safe_cast(&from, field.data_type()))
         }
         Expr::ScalarFunction(call) => !is_safe_call(call, expr, schema),
@@ -228,7 +228,7 @@ fn is_safe_cast(from: &DataType, to: &DataType) -> bool {
             match of {
                 Decimal128(own, own_scale) => {
                     let own = i16::from(*own) - i16::from(*own_scale);
-                    // What is rounded may have one digit more.
+                    // Rounding may add a digit.
                     digits > own || (digits == own && own_scale <= scale)
                 }
                 of => bits(of).is_some_and(|(bits, _)| digits >= digits_of(bits)),
@@ -253,7 +253,7 @@ fn bits(kind: &DataType) -> Option<(u32, bool)> {
     Some((u32::try_from(bytes).ok()? * 8, kind.is_signed_integer()))
 }
 
-/// The decimal digits of integers of so many bits.
+/// The decimal digits of integers of `bits` bits.
 fn digits_of(bits: u32) -> i16 {
     match bits {
         8 => 3,
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_for_some_values_is_known() {
+    fn fallible_expressions_are_known() {
         let regex = |of: Expr, by: Expr| {
             Expr::BinaryExpr(BinaryExpr::new(Box::new(of), Operator::RegexMatch, Box::new(by)))
         };

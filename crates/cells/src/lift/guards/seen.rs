@@ -1,10 +1,10 @@
-//! What may fail in the parts of a condition, and the guards of the first part that has it.
+//! The fallible expressions in the parts of a condition, with the guards of the first part that has each.
 //!
 //! ```text
 //! s ~ '^[0-9]+$' AND s::int > 5 AND s::int < 9
 //! ```
-//! In rows with the first guard the first cast does not fail, so the second one does not either, and `s::int > 5` need not
-//! guard it. Otherwise each part of a chain would have all parts before it inside.
+//! Where the guards of the first cast hold, the cast does not fail, so the second one does not either, and `s::int > 5`
+//! need not guard it. Otherwise each part of a chain would contain all parts before it.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -25,7 +25,7 @@ pub(super) struct Seen {
 
 struct Stage {
     guards: Vec<Expr>,
-    /// False if guards of other relations were left out. One that has all is stronger than those before it.
+    /// False if guards of other relations were left out. A stage with all guards is stronger than those before it.
     has_all: bool,
 }
 
@@ -59,7 +59,7 @@ impl Seen {
     }
 }
 
-/// What may fail in a part; nothing if the part evaluates something only for some of its rows.
+/// Expressions of a part that may fail; empty if the part evaluates something only for some of its rows.
 pub(super) fn risks(part: &Expr, schema: &DFSchema) -> Result<Vec<Expr>> {
     let mut risks = Vec::new();
     let mut is_whole = true;

@@ -50,7 +50,7 @@ const NUMBER: &str = "s ~ '^[0-9]+$'";
 
 // The values are DuckDB's; it has those of SELECT and FILTER with `TRY_CAST`.
 #[tokio::test]
-async fn what_a_condition_excludes_does_not_fail() {
+async fn excluded_rows_do_not_fail() {
     let inner = format!("SELECT * FROM t WHERE {NUMBER}");
     for (sql, want) in [
         (format!("SELECT id FROM t WHERE {NUMBER} AND s::int > 5 ORDER BY id"), "1,5"),
@@ -120,7 +120,7 @@ async fn what_a_condition_excludes_does_not_fail() {
 }
 
 #[tokio::test]
-async fn what_no_condition_excludes_fails() {
+async fn rows_that_no_condition_excludes_fail() {
     for sql in [
         "SELECT id FROM t WHERE id > 1 AND s::int > 5",
         "SELECT id FROM t WHERE id > 4 OR s::int > 5",

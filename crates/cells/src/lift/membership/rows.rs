@@ -1,8 +1,8 @@
 //! `(a, b) IN (SELECT x, y …)`, which [`row_values`](super::super::row_values) writes as an EXISTS whose condition is
 //! `tessera_row_in(a = x, b = y)`.
 //!
-//! A row is found if all equalities are true; IN is NULL if none is found, and for some row they are true or NULL. That
-//! row has a NULL, or the left side has. Both are looked for apart, so that joins have keys:
+//! A row is found if all equalities are true; IN is NULL if none is found, and for some row they are true or NULL. Then
+//! that row or the left side has a NULL. Each case is a subquery, so that joins have keys:
 //!
 //! ```text
 //! … (a, b) IN (…) …   ⇒   CASE WHEN EXISTS (… WHERE a = x AND b = y) THEN true
@@ -63,12 +63,12 @@ impl<'a> RowIn<'a> {
         }
     }
 
-    /// The rows of the subquery, and the condition that the one that is looked for fulfils.
+    /// The rows of the subquery, and the condition for the row that is looked for.
     pub(super) fn equality(&self) -> (&'a Arc<LogicalPlan>, Option<Expr>) {
         (self.rows, conjunction(self.equal.iter().cloned()))
     }
 
-    /// A condition for which NULL and false are the same. `negated`: the opposite of what is written.
+    /// A condition for which NULL and false are the same. `negated` inverts the condition of the query.
     pub(super) fn condition(&self, negated: bool, state: &SessionState) -> Result<Expr> {
         let found = self.found()?;
         if self.negated == negated {
@@ -143,7 +143,7 @@ fn some_null(exprs: Vec<Expr>, schema: &DFSchema) -> Result<Option<Expr>> {
     Ok(disjunction(nulls))
 }
 
-/// The side of an equality that stands outside of the subquery, and the one inside.
+/// The outer side of an equality, and the side inside of the subquery.
 fn sides(equal: &Expr) -> Option<(Expr, Expr)> {
     let Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) = equal else { return None };
     let is_outside = |side: &Expr| side.column_refs().is_empty();

@@ -30,7 +30,7 @@ use super::super::functions::WITHOUT_NAN;
 pub(in crate::lift) const ARG_MAX: &str = "tessera_arg_max";
 pub(in crate::lift) const ARG_MIN: &str = "tessera_arg_min";
 
-/// Aggregates that leave out NaN, without their first letters, and what they are otherwise. SQL lacks them, so their
+/// Aggregates that ignore NaN, without their prefix `nan`, and the SQL aggregates for them. SQL lacks them, so their
 /// meaning is NumPy's: the standard deviation is that of a population.
 const NAN: [(&str, &str); 9] = [
     ("max", "max"),
@@ -44,7 +44,7 @@ const NAN: [(&str, &str); 9] = [
     ("var", "var_pop"),
 ];
 
-/// What a call becomes, whose function is `name` in lower case; `None` for others.
+/// The replacement of a call of the function `name` (in lower case); `None` for other functions.
 pub(super) fn rewritten(function: &Function, name: &str) -> Option<Expr> {
     let known = name.strip_prefix("nan").and_then(|rest| NAN.iter().find(|(own, _)| *own == rest));
     let plain = known.map_or(name, |(_, sql)| *sql);
@@ -154,7 +154,7 @@ fn without_nan(x: Expr) -> Expr {
     super::call(WITHOUT_NAN, vec![Expr::Value(text.into()), x])
 }
 
-/// True if an argument has an aggregate itself: of nested ranges each would be twice the one inside.
+/// True if an argument has an aggregate itself: nested rewrites would double it at each level.
 fn has_aggregate(args: &[Expr]) -> bool {
     let found = |expr: &Expr| match expr {
         Expr::Function(function) => is_aggregate(&function.name.to_string()).then_some(()),

@@ -1,4 +1,4 @@
-//! Casts without a name of their own, which DataFusion calls by the name of what they convert.
+//! Casts without an alias, which DataFusion names like the expressions that they convert.
 //!
 //! | written | becomes |
 //! |---|---|
@@ -7,10 +7,10 @@
 //! | `GROUP BY t::date, t::time` | `GROUP BY t::date, coalesce(t::time)`, and so in the other clauses |
 //! | `SELECT DISTINCT x::int FROM t ORDER BY x::int` | `SELECT DISTINCT x::int FROM t ORDER BY 1` |
 //!
-//! DataFusion knows which columns the keys of groups inside determine. It takes `x::int` for the key `x` and groups by
-//! those columns as well, but not in sets of groups. [`super::super::grouping`] makes a key of such a set again. After
-//! DISTINCT it does not look for an expression among the items, so a number stands for it. Two casts of a column are one
-//! name, which `coalesce` of one value makes another one.
+//! DataFusion knows which columns the keys of inner groups determine. It takes `x::int` for the key `x` and also groups
+//! by those columns, but not in sets of groups; [`super::super::grouping`] makes a key of such a set again. After
+//! DISTINCT, DataFusion does not look for an expression among the items, so a number replaces it. Two casts of a column
+//! have one name; `coalesce` of one value makes another name.
 
 use std::ops::ControlFlow;
 
@@ -89,7 +89,7 @@ fn keys(select: &Select) -> Vec<Expr> {
     found.iter().map(plain).filter(|key| matches!(key, Expr::Cast { .. })).collect()
 }
 
-/// What a cast converts, as DataFusion names it at most.
+/// The column that a cast converts, by the last part of its name, or else the text of the operand.
 fn column(cast: &Expr) -> String {
     match cast {
         Expr::Cast { expr: inner, .. } | Expr::Nested(inner) => column(inner),
@@ -101,7 +101,7 @@ fn column(cast: &Expr) -> String {
     }
 }
 
-/// Puts each cast into so many calls of `coalesce`.
+/// Wraps each cast in a number of calls of `coalesce`.
 struct Wrap {
     casts: Vec<(Expr, usize)>,
     /// Number of open subqueries, whose columns are their own.

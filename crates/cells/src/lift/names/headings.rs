@@ -1,7 +1,7 @@
 //! Names of result columns: the name of an item without an alias is its source text.
 //!
-//! `SELECT lat, avg(t2m)` has the columns `lat` and `avg(t2m)`, whatever the plan calls them. A number
-//! distinguishes two items with the same text.
+//! `SELECT lat, avg(t2m)` has the columns `lat` and `avg(t2m)`, independent of the plan's names. A number distinguishes
+//! two items with the same text.
 
 use std::collections::BTreeSet;
 

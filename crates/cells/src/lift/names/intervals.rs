@@ -12,7 +12,7 @@ use tessera_frontend::ast;
 
 use super::super::functions::span_of;
 
-/// What an interval becomes; `None` for those that DataFusion knows, and for wrong ones.
+/// The replacement of an interval; `None` for intervals that DataFusion supports, and for invalid ones.
 pub(super) fn rewritten(interval: &Interval) -> Option<Expr> {
     if interval.leading_precision.is_some()
         || interval.last_field.is_some()
@@ -76,7 +76,7 @@ fn in_known_units(text: &str) -> String {
     words.join(" ")
 }
 
-/// What a call with a list of parts or formats becomes; `None` for other expressions.
+/// The replacement of a call with a list of parts or formats; `None` for other expressions.
 pub(super) fn of_list(expr: &Expr) -> Option<Expr> {
     let call = ast::call(expr)?;
     if !call.named.is_empty() {

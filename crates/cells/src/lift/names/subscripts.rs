@@ -29,7 +29,7 @@ pub(super) struct Subscript {
     pub(super) error: Error,
 }
 
-/// The call that selects what a subscript of one position, slice or field does; `None` for other expressions.
+/// The call with the meaning of a subscript of one position, slice or field; `None` for other expressions.
 pub(super) fn element(expr: &Expr) -> Option<Expr> {
     let subscript = ast::subscript(expr)?;
     let [axis] = subscript.axes.as_slice() else { return None };

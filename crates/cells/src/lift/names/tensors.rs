@@ -9,7 +9,7 @@
 //! | `digitize(x, [0, 5])` | the number of edges that are not above x: `digitize('astype(NOT (x0 < 0), …) + …', x)` |
 //! | `searchsorted([0, 5], x)` | the number of edges below x, likewise |
 //!
-//! It runs before the arguments are rewritten, which are columns of their own.
+//! Runs before the arguments, which are columns of the call, are rewritten.
 
 use sqlparser::ast::{Expr, Ident, ObjectNamePart, UnaryOperator, Value};
 use tessera_frontend::ast::{self, Call};
@@ -17,7 +17,7 @@ use tessera_frontend::columns;
 
 use super::super::functions::{EDGES_MAX, is_elementwise};
 
-/// What the call becomes; `None` for other expressions.
+/// The replacement of such a call; `None` for other expressions.
 pub(super) fn rewritten(expr: &Expr) -> Option<Expr> {
     if let Expr::UnaryOp { op: UnaryOperator::BitwiseNot, expr: x } = expr {
         let inverted = super::call("bitwise_not", vec![(**x).clone()]);

@@ -7,8 +7,8 @@
 //! | `t, range(t.n) r(i)` | `t, UNNEST(range(t.n)) AS r(i)` |
 //! | `unnest(l) WITH ORDINALITY u(x, i)` | `UNNEST(l, generate_series(1, array_length(l))) AS u(x, i)` |
 //!
-//! An alias without names of columns names the column, too, which the name of the function refers to as well: `u.u` and
-//! `u.unnest`. [`super::super::unnested`] joins the rows.
+//! An alias without column names is also the name of the column. So is the name of the function: `u.u` and `u.unnest`.
+//! [`super::super::unnested`] joins the rows.
 
 use std::ops::ControlFlow;
 use tessera_frontend::walk::walk;
@@ -34,7 +34,7 @@ pub(super) struct Unnested {
 }
 
 impl Unnested {
-    /// The relation, if it is one of these.
+    /// The relation, if it becomes UNNEST.
     pub(super) fn of(factor: &TableFactor) -> Option<Self> {
         let ((function, list), alias, is_numbered) = match factor {
             TableFactor::UNNEST {
@@ -70,7 +70,7 @@ impl Unnested {
         std::iter::once(&self.column).chain(&self.ordinality)
     }
 
-    /// What the names of a block know of it.
+    /// The relation as the block's names see it.
     fn known(&self) -> Known {
         let columns = self.columns().map(|column| column.value.clone()).collect();
         Known::of_elements(&self.relation.value, columns, self.function)

@@ -21,7 +21,7 @@ const VIEWS_MAX: usize = 1024;
 pub(super) struct Entered {
     pub(super) text: u64,
     pub(super) name: String,
-    /// Where it is referenced.
+    /// The position of the reference.
     pub(super) position: Option<Position>,
 }
 
@@ -126,7 +126,7 @@ impl Relations<'_> {
         views.fold(error, |error, view| error.in_view(&view.name, view.position))
     }
 
-    /// True if what is visited stands in a view, and not in the statement.
+    /// True if the visited part belongs to a view, and not to the statement.
     pub(super) fn is_in_view(&self) -> bool {
         self.scopes.iter().any(|level| level.view.is_some())
     }

@@ -178,8 +178,8 @@ impl Calls<'_> {
     }
 }
 
-/// What DataFusion's planner cannot read moves to a marker among the keys of the partitions: what the frame excludes, and
-/// the order of the arguments. See [`excluding`].
+/// Moves EXCLUDE of the frame and the order of the arguments, which DataFusion's planner cannot read, to a marker among
+/// the partition keys. See [`excluding`].
 fn mark(function: &mut Function) {
     let Some(WindowType::WindowSpec(spec)) = &mut function.over else { return };
     let at = spec.partition_by.iter().position(|key| ast::exclusion(key).is_some());
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_are_written_out() {
+    fn named_windows_are_expanded() {
         let windows = "w AS (PARTITION BY k), v AS (w ORDER BY i), f AS (v ROWS 2 PRECEDING)";
         for (call, want) in [
             ("sum(x) OVER w", "sum(x) OVER (PARTITION BY k)"),
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_out_is_bounded() {
+    fn expansions_are_bounded() {
         let keys = vec!["k"; 1000].join(", ");
         let calls = vec!["sum(x) OVER w"; 500].join(", ");
         let error = expanded(&calls, &format!("w AS (PARTITION BY {keys})")).unwrap_err();

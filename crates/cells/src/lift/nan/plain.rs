@@ -188,8 +188,8 @@ impl ScalarUDFImpl for Member {
 
 /// `tessera_each(x)`: its argument as one value for each row, also where that is no row.
 ///
-/// DataFusion evaluates the items of IN over no rows, and takes those that are one value there for constants. CASE is
-/// NULL there, whatever it is over rows.
+/// DataFusion evaluates the items of IN over no rows, and takes items that return one value then for constants. CASE
+/// returns one NULL then, whatever it returns over rows.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Each {
     signature: Signature,
@@ -226,7 +226,7 @@ mod tests {
     use arrow::datatypes::Field;
 
     #[test]
-    fn signs_go_in_nested_values() {
+    fn signs_are_cleared_in_nested_values() {
         let x: ArrayRef = Arc::new(Float64Array::from(vec![Some(-f64::NAN), Some(-0.0), None]));
         let field = Arc::new(Field::new("x", DataType::Float64, true));
         let rows: ArrayRef = Arc::new(StructArray::from(vec![(field, x)]));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn signs_of_nan_and_zero_go() {
+    fn signs_of_nan_and_zero_are_cleared() {
         let x: ArrayRef = Arc::new(Float64Array::from(vec![Some(-f64::NAN), Some(-0.0), None]));
         let signs = |zero: bool| {
             let signature = Signature::any(1, Volatility::Immutable);

@@ -158,7 +158,7 @@ impl Rules {
         self.compared(expr, schema)
     }
 
-    /// What is compared instead of a float, a nested value with floats, or an interval.
+    /// The expression that is compared in place of a float, a nested value with floats, or an interval.
     pub(super) fn compared(&self, expr: Expr, schema: &DFSchema) -> Expr {
         match is_interval(&expr, schema) {
             true => self.length.call(vec![expr]),
@@ -483,7 +483,7 @@ pub(super) fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
     expr.get_type(schema).is_ok_and(|kind| intervals::is_interval(&kind))
 }
 
-/// True for values instead of which others are compared.
+/// True for values that [`Rules::compared`] replaces.
 pub(super) fn is_wrapped(expr: &Expr, schema: &DFSchema) -> bool {
     has_floats(expr, schema) || is_interval(expr, schema)
 }

@@ -1,4 +1,4 @@
-//! What of a filter goes below the node under it: see [`crate::grown`].
+//! Selects the conditions of a filter that are pushed below its input: see [`crate::grown`].
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ fn divided(filter: &Filter) -> Option<(Option<Expr>, Expr)> {
     Some((all(goes), stays))
 }
 
-/// The size of what computes a column of a projection, whose items have these sizes.
+/// The size of the expression of a projection's column; `items` has the sizes of the projection's items.
 fn size_of(column: &Column, projection: &Projection, items: &[Size]) -> Size {
     let at = projection.schema.maybe_index_of_column(column);
     at.and_then(|at| items.get(at)).copied().unwrap_or(Size::COLUMN)
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn filters_upon_each_other_become_one() {
+    fn adjacent_filters_are_merged() {
         let condition = |x: i64| col("v").gt(lit(x));
         let plan = table().filter(condition(1)).unwrap().filter(condition(2)).unwrap();
         let plan = plan.filter(condition(1)).unwrap().build().unwrap();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_that_are_random_stay_as_many_as_they_are() {
+    fn random_conditions_are_not_merged() {
         let half = || random().lt(lit(0.5));
         let plan = table().filter(half()).unwrap().filter(half()).unwrap().build().unwrap();
         let one = merged(filter(plan));

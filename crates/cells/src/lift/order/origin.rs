@@ -56,7 +56,7 @@ pub(super) fn labels(
     }
 }
 
-/// Where a column that is unchanged from the table of cells comes from. Its labels may be those of an equal key, its
+/// The origin of a column that is unchanged from the table of cells. Its labels may be those of an equal key, its
 /// attributes are its own: equal numbers may count other units.
 pub(super) fn source(plan: &LogicalPlan, column: &Expr) -> Option<ColumnOrigin> {
     let of = |by_keys: bool| {

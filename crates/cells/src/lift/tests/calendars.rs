@@ -114,7 +114,7 @@ fn starts_of_parts_are_dense_keys_of_their_calendar() {
 }
 
 #[test]
-fn what_returns_one_of_its_arguments_keeps_the_calendar() {
+fn functions_that_return_an_argument_keep_the_calendar() {
     for item in [
         "CASE WHEN t2m > 1 THEN time END",
         "CASE WHEN t2m > 1 THEN NULL ELSE time END",

@@ -36,7 +36,7 @@ fn errors() {
 }
 
 #[test]
-fn an_error_in_a_view_names_it_and_is_where_the_text_names_it() {
+fn an_error_in_a_view_names_the_view_and_has_the_position_of_the_reference() {
     for sql in ["SELECT t2m FROM broken", "SELECT t2m FROM above", "SELECT * FROM above AS a"] {
         let error = planned(sql).unwrap_err();
         assert_eq!(error.to_string(), "view `broken`: unknown relation `nowhere`", "{sql}");
@@ -199,7 +199,7 @@ fn sides_of_set_operations_are_counted_and_the_second_one_is_underlined() {
 }
 
 #[test]
-fn positions_in_a_view_are_none_of_the_statement() {
+fn positions_in_a_view_are_not_reported() {
     let sql = "SELECT celsius + place AS x FROM warm";
     let place = planned(sql).unwrap_err().position();
     assert_eq!(place.map(|p| (p.column, p.length)), Some((8, 15)), "{}", code(sql));

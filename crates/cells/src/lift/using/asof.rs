@@ -1,4 +1,5 @@
-//! `ASOF JOIN`: the condition stands in `tessera_asof`, which [`asof`](super::super::asof) replaces in the plan.
+//! `ASOF JOIN`: the condition becomes the argument of `tessera_asof`, which [`asof`](super::super::asof) replaces in
+//! the plan.
 //!
 //! ```text
 //! FROM t ASOF JOIN q USING (k, ts)

@@ -39,7 +39,7 @@ pub(super) fn merges(from: &TableWithJoins) -> bool {
         })
 }
 
-/// The side that a merged column comes from.
+/// The side of a merged column.
 enum Whose {
     Left,
     Right,
@@ -299,8 +299,8 @@ impl Pass<'_> {
     }
 }
 
-/// The names of the columns of a relation that may use columns of those before it, without which it has no plan; `None`
-/// if the text does not name all of them.
+/// The column names of a relation that may refer to earlier relations, and so cannot be planned alone; `None` if the
+/// text does not name all columns.
 fn written(factor: &TableFactor) -> Option<Vec<String>> {
     let (alias, query) = match factor {
         TableFactor::UNNEST { alias, .. } => (alias, None),

@@ -39,7 +39,7 @@ impl Pass<'_> {
             list(select, &all);
         } else if stars > 0 && is_read && joins(select) {
             let mut listed = select.clone();
-            // Planning reports what is wrong with a relation.
+            // Planning reports the errors of a relation.
             if let Ok(all) = self.all(&mut listed)
                 && has_repeated(&all)
             {
@@ -93,7 +93,7 @@ fn has_repeated(all: &[Column]) -> bool {
     all.iter().any(|column| !seen.insert(column.name.as_str()))
 }
 
-/// Replaces `*` and `x.*` by columns; those that change columns stay.
+/// Replaces `*` and `x.*` by columns; stars that change columns stay.
 fn list(select: &mut Select, all: &[Column]) {
     for item in std::mem::take(&mut select.projection) {
         match columns_of(&item, all) {
@@ -141,8 +141,8 @@ fn qualifier(expr: &Expr) -> Option<&str> {
     }
 }
 
-/// Names the items whose name an earlier one has, and returns the columns among them with their new names, which are
-/// none of those that the block's other clauses have `used`, and the names that items with other expressions had. Where
+/// Renames the items whose name an earlier item has. Returns the columns among them with their new names, and the names
+/// of several different expressions. A new name is none of those that the block's other clauses have `used`. Where
 /// nothing reads the items by their names, columns of several relations keep theirs.
 ///
 /// # Errors

@@ -1,9 +1,9 @@
 //! Totals of very many columns.
 //!
-//! For each item above an aggregate, DataFusion makes a table of all outputs of the aggregate anew, to find parts of the
-//! item in it: the time grows with the square of the number of items, and nothing is found, because the items name these
-//! outputs already. Above a filter it makes none. So a block of many totals gets a condition, which is taken out of its
-//! plan:
+//! For each item above an aggregate, DataFusion rebuilds a table of all outputs of the aggregate, to search it for
+//! parts of the item. The time grows with the square of the number of items, and the search finds nothing, because the
+//! items already name these outputs. Above a filter DataFusion builds no table. So a block of many totals gets a
+//! condition, which is removed from its plan:
 //!
 //! ```text
 //! SELECT sum(c1), …, sum(c1000) FROM t   ⇒   SELECT sum(c1), …, sum(c1000) FROM t HAVING true
@@ -25,7 +25,7 @@ use super::super::balanced;
 use super::super::context::Context;
 use crate::walk::WalkPlan;
 
-/// Number of items from which on a block gets the condition.
+/// Minimum items of a block that gets the condition.
 const ITEMS_MIN: usize = 64;
 
 /// DataFusion's plan of a query.

@@ -1,6 +1,6 @@
 //! Scatters rows from blocks to the chunks of a grid.
 //!
-//! A band of as many chunks as a share of the memory fits is filled in one pass over the rows.
+//! A band, with as many chunks as fit into a share of the memory, is filled in one pass over the rows.
 //! If there are several bands, the chunks that each block touches are computed first, so that rows that arrive
 //! nearly in the order of the result are read about twice in all.
 

@@ -31,7 +31,7 @@ fn batch(lat: Vec<f64>, place: Vec<&str>, v: Vec<Option<f32>>) -> RecordBatch {
 const ROLES: [Role; 3] = [Role::Key(None), Role::Key(None), Role::Value(None)];
 
 #[test]
-fn rows_find_their_places_and_gaps_are_masked() {
+fn rows_are_placed_by_their_labels_and_gaps_are_masked() {
     let dir = tempfile::tempdir().unwrap();
     let room = room(1 << 20, 0, dir.path());
     let first = batch(vec![50.0, 50.0], vec!["b", "a"], vec![Some(1.0), Some(2.0)]);
@@ -64,7 +64,7 @@ fn rows_find_their_places_and_gaps_are_masked() {
 }
 
 #[test]
-fn more_than_memory_goes_through_files() {
+fn rows_beyond_memory_spill_to_files() {
     let dir = tempfile::tempdir().unwrap();
     let room = room(256 << 10, 8 << 20, dir.path());
     let schema = Arc::new(Schema::new(vec![
@@ -131,7 +131,7 @@ fn more_than_memory_goes_through_files() {
 }
 
 #[test]
-fn two_rows_at_one_place_are_named() {
+fn duplicate_labels_are_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let room = room(1 << 20, 0, dir.path());
     let both = batch(vec![50.0, 50.0], vec!["b", "b"], vec![None, None]);
@@ -143,7 +143,7 @@ fn two_rows_at_one_place_are_named() {
 }
 
 #[test]
-fn what_is_no_label_is_refused() {
+fn unsupported_labels_and_cells_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let room = room(1 << 20, 0, dir.path());
     let schema = Arc::new(Schema::new(vec![ArrowField::new("k", DataType::Int64, true)]));

@@ -5,18 +5,18 @@ use datafusion::arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use tessera_storage::source::SourceError;
 
-/// Between the words of an error in a range and the position of the first byte of the range.
+/// Separates an error in a range from the position of the range's first byte.
 const BEHIND: &str = " behind byte ";
 
-/// Before the number of a row in an error of a reader of JSON.
+/// Precedes the number of a row in an error of a reader of JSON.
 const AT_ROW: &str = "at row ";
 
-/// The words of an error of JSON with the number of its row.
+/// Adds the number of the row to an error of JSON.
 pub(in crate::rows) fn at_row(row: u64, what: &str) -> String {
     format!("{AT_ROW}{row}: {what}")
 }
 
-/// As [`at_row`], in a range that begins at the byte `first`; words that have a row already keep it.
+/// As [`at_row`], in a range that begins at the byte `first`; an error with a row is unchanged.
 pub(in crate::rows) fn at_row_behind(first: u64, row: u64, what: &str) -> String {
     let (row, what) = match what.strip_prefix(AT_ROW).and_then(|rest| rest.split_once(": ")) {
         Some((row, what)) => (row.to_string(), what),
@@ -28,7 +28,7 @@ pub(in crate::rows) fn at_row_behind(first: u64, row: u64, what: &str) -> String
     }
 }
 
-/// True if the words have a row.
+/// True if an error names a row.
 pub(in crate::rows) fn has_row(what: &str) -> bool {
     what.starts_with(AT_ROW)
 }
@@ -50,8 +50,8 @@ pub(in crate::rows) fn behind(first: u64, one: usize, error: DataFusionError) ->
     DataFusionError::ArrowError(Box::new(of_range), None)
 }
 
-/// The error of a row, by the words of Arrow's reader of CSV, which that of NDJSON uses, too; `None` for other errors.
-/// `one` is the reader's number of the first row, unless [`behind`] has added another one.
+/// The error of a row, parsed from the message of Arrow's CSV reader, whose words the reader of NDJSON uses too; `None`
+/// for other errors. `one` is the reader's number of the first row, unless [`behind`] has added another one.
 pub(in crate::rows) fn bad_row(
     path: &str,
     one: usize,
@@ -111,10 +111,10 @@ fn parts_of(what: &str, one: usize) -> Option<Parts> {
     not_of_type(what, one).or_else(|| of_other_length(what)).or_else(|| open_at_end(what))
 }
 
-/// Before the line of a quote that is not closed.
+/// Precedes the line of a quote that is not closed.
 const NOT_CLOSED: &str = "a quote is not closed that opens in line ";
 
-/// The error of a file that ends within quotes; they open in that line.
+/// The error of a file that ends within quotes, which open in `line`.
 pub(super) fn not_closed(line: u64) -> ArrowError {
     ArrowError::CsvError(format!("{NOT_CLOSED}{line}"))
 }

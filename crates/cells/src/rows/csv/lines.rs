@@ -1,7 +1,7 @@
-//! Lines of CSV that Arrow's reader takes for others than they are.
+//! Repairs lines of CSV that Arrow's reader would misread.
 //!
-//! It leaves out blank lines, which in a file of one column are rows whose value is NULL: they get a pair of quotes. And
-//! if a quote is not closed, the rest of the file is one value: that is an error.
+//! The reader skips blank lines, which in a file of one column are rows whose value is NULL: they get a pair of quotes.
+//! It reads the text behind an unclosed quote as one value: that becomes an error.
 
 use super::errors::not_closed;
 use arrow::error::ArrowError;
@@ -12,11 +12,11 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use std::future::ready;
 
-/// Between two bytes, as the crate `csv-core` reads them.
+/// The state between two bytes, as in the crate `csv-core`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum At {
     Row,
-    /// A field begins, which is not the first one.
+    /// At the start of a field other than the first.
     Field,
     Outside,
     Within,
@@ -73,7 +73,7 @@ impl CsvLines {
         }
     }
 
-    /// The next bytes, as Arrow's reader has to have them.
+    /// Returns the next bytes in the form that Arrow's reader needs.
     pub(crate) fn next(&mut self, bytes: &Bytes) -> Bytes {
         let mut blank = Vec::new();
         for (i, &byte) in bytes.iter().enumerate() {
@@ -148,7 +148,7 @@ pub(super) fn csv_columns(csv: &CsvSource) -> usize {
     csv.table_schema().file_schema().fields().len()
 }
 
-/// The bytes as Arrow's reader has to have them; the error of a file that ends within quotes comes last.
+/// The bytes in the form that Arrow's reader needs; the error of a file that ends within quotes comes last.
 pub(super) fn checked(
     mut lines: CsvLines,
     bytes: BoxStream<'static, Result<Bytes>>,
@@ -172,7 +172,7 @@ mod tests {
         CsvLines { is_one_column: true, ..CsvLines::of(b',', b'"') }
     }
 
-    /// The text, also if it comes byte by byte.
+    /// The text, also if it arrives byte by byte.
     fn tidy(lines: impl Fn() -> CsvLines, text: &str) -> (String, Option<u64>) {
         let (mut whole, mut cut) = (lines(), lines());
         let all = whole.next(&Bytes::copy_from_slice(text.as_bytes()));

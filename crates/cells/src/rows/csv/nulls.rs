@@ -3,7 +3,7 @@
 use regex::Regex;
 use std::sync::Arc;
 
-/// The texts that are NULL: those of an option, or without them the empty one.
+/// The texts that are NULL: the option's, or the empty text without the option.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Nulls {
     texts: Arc<[String]>,

@@ -117,7 +117,7 @@ async fn ranges_are_counted_while_they_are_read() {
 }
 
 #[tokio::test]
-async fn errors_tell_where_a_row_is() {
+async fn errors_have_the_position_of_the_row() {
     let mut text = file("\n", 2000);
     text.push_str("not a number,a,b\n");
     let error = rows(&text, Some(1000), None, true).await.unwrap_err();

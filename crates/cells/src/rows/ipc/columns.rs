@@ -1,4 +1,4 @@
-//! Where a file has the columns of its table.
+//! Maps the columns of a table to those of a file.
 //!
 //! A table may have several files. They have their columns in different orders, and some lack columns of others, which
 //! are NULL there, as in Parquet.
@@ -12,7 +12,7 @@ use datafusion::error::Result;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The columns of a table that are read of its files.
+/// The columns of a table that are read from its files.
 #[derive(Clone)]
 pub(super) struct Columns {
     schema: SchemaRef,
@@ -22,9 +22,10 @@ pub(super) struct Columns {
 
 /// The columns of a table in one file.
 pub(super) struct Found {
-    /// The places in the file of those that it has.
+    /// The positions, in the file, of the columns that the file has.
     pub(super) own: Vec<usize>,
-    /// For each column of the table its place among those, if they are not the same; `None` for one that the file lacks.
+    /// For each column of the table its index in `own`, if they are not the same; `None` for a column that the file
+    /// lacks.
     from: Option<Vec<Option<usize>>>,
     schema: SchemaRef,
 }

@@ -35,7 +35,7 @@ impl Form {
 pub(super) struct Footers(Mutex<BTreeMap<Path, Weak<OnceCell<Form>>>>);
 
 impl Footers {
-    /// The form of a file, which its first reader finds out.
+    /// The form of a file, which its first reader determines.
     pub(super) fn of(&self, file: &Path) -> Arc<OnceCell<Form>> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(form) = open.get(file).and_then(Weak::upgrade) {
@@ -58,7 +58,7 @@ pub(super) struct Footer {
     is_in_order: bool,
     /// The dictionaries as they are stored.
     stored: OnceCell<Vec<Bytes>>,
-    /// Counts the footer.
+    /// Charges the memory of the footer.
     _charge: Option<Charge>,
 }
 
@@ -121,7 +121,7 @@ impl Footer {
         }
     }
 
-    /// The offset behind the last of these batches that is read together with what begins at `from`.
+    /// The end of the last of these batches that is read together with the bytes at `from`.
     pub(super) fn read_to(&self, from: u64, next: Range<usize>) -> u64 {
         let together = from..=from.saturating_add(AHEAD_BYTES);
         let ends = next.filter_map(|number| self.batch(number)).map(|batch| batch.range().end);

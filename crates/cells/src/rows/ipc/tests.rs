@@ -122,7 +122,7 @@ async fn a_footer_out_of_order_is_one_range() {
 }
 
 #[tokio::test]
-async fn what_is_read_is_counted() {
+async fn reads_are_charged() {
     let options =
         |compression| IpcWriteOptions::default().try_with_compression(compression).unwrap();
     let rows = 100_000;
@@ -160,7 +160,7 @@ async fn what_is_read_is_counted() {
     }
 }
 
-/// The numbers of a file in a directory, in splits of so many bytes, and the number of splits.
+/// The numbers of a file in a directory, in splits of `split` bytes, and the number of splits.
 async fn numbers(name: &str, bytes: Vec<u8>, split: u64) -> Result<(Vec<i64>, usize)> {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join(name), bytes).unwrap();
@@ -227,7 +227,7 @@ async fn both_forms_are_read() {
     }
 }
 
-/// As DuckDB names the columns of such a table.
+/// The names are those of DuckDB for such a table.
 #[tokio::test]
 async fn columns_of_one_name_have_numbers() {
     let names = ["n", "t", "n", "n"].map(|name| Field::new(name, DataType::Int64, true));

@@ -10,7 +10,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use std::future::ready;
 use std::sync::Arc;
 
-/// Bytes of a file in which its first character that is no blank has to be.
+/// The first non-blank character has to be among these bytes of a file.
 const START_BYTES: u64 = 4096;
 
 /// The byte order mark of UTF-8.
@@ -19,7 +19,8 @@ const MARK: &[u8] = b"\xef\xbb\xbf";
 /// The bytes of a file, an object per line.
 ///
 /// # Errors
-/// Those of the store; in the stream also [`ArrowError::JsonError`] if an array has other parts than objects and commas.
+/// The errors of the store; in the stream also [`ArrowError::JsonError`] if an array has other parts than objects and
+/// commas.
 pub(super) async fn objects(
     store: &Arc<dyn ObjectStore>,
     at: &Path,
@@ -73,7 +74,7 @@ fn lines(bytes: BoxStream<'static, Result<Bytes>>) -> BoxStream<'static, Result<
     lines.boxed()
 }
 
-/// What may come next outside of the array's elements.
+/// The tokens that may come next outside of the array's elements.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum Next {
     #[default]
@@ -91,7 +92,7 @@ struct Array {
     depth: u64,
     is_text: bool,
     is_escaped: bool,
-    /// Bytes before.
+    /// Bytes read before.
     read: u64,
 }
 
@@ -157,7 +158,7 @@ impl Array {
     }
 }
 
-/// True for the words of an error that say where in the file it is.
+/// True for an error message with a position in the file.
 pub(super) fn has_place(what: &str) -> bool {
     what.starts_with("it has ") || what.starts_with("it ends at byte ")
 }
@@ -172,7 +173,7 @@ mod tests {
     use futures::executor::block_on;
     use object_store::memory::InMemory;
 
-    /// What the file's text is as lines, also if it comes byte by byte.
+    /// The text as lines, also if it arrives byte by byte.
     fn lines_of(text: &str) -> Result<String, String> {
         let said = |e: DataFusionError| e.strip_backtrace();
         let all = |parts: Vec<Bytes>| {
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_errors_that_name_the_byte() {
+    fn malformed_arrays_are_errors_with_the_byte() {
         for (text, reason) in [
             ("[{}", "it ends at byte 3 within the array"),
             ("[{\"a\": \"", "it ends at byte 8 within the array"),
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_lines_and_arrays_are_told_apart() {
+    fn files_of_lines_and_arrays_are_distinguished() {
         for (text, array) in [
             ("[{\"a\": 1}]", true),
             ("\u{feff} \r\n[{\"a\": 1}]", true),

@@ -1,6 +1,6 @@
 //! Keys of objects that a table does not have.
 //!
-//! Arrow's reader checks them where it reads all columns. Where a query reads some, the text is looked through: a key
+//! Arrow's reader checks keys if it reads all columns. If a query reads some of them, this module scans the text: a key
 //! that is not read may be one of the table's, or a new one.
 
 use super::super::csv::at_row;
@@ -8,10 +8,10 @@ use arrow::datatypes::{DataType, Fields, Schema};
 use arrow::error::ArrowError;
 use memchr::memchr2;
 
-/// What a value may have; the parts are positions among all of them.
+/// The keys that a value may have; nested shapes are positions among all shapes.
 #[derive(Debug)]
 enum Shape {
-    /// Anything: a reader of the value finds what is wrong.
+    /// Any value: the reader of the value reports its errors.
     Value,
     Object(Vec<(String, usize)>),
     List(usize),
@@ -32,10 +32,10 @@ struct Open {
 /// Looks through objects, one after the other.
 #[derive(Debug)]
 pub(super) struct Keys {
-    /// The first one is that of any value, the second one that of a row.
+    /// The first is the shape of any value, the second the shape of a row.
     shapes: Vec<Shape>,
     open: Vec<Open>,
-    /// The objects before, with the open one.
+    /// Number of objects so far, including the open one.
     rows: u64,
     is_text: bool,
     is_escaped: bool,
@@ -99,7 +99,7 @@ impl Keys {
         self.open.push(Open { shape, value, is_object, is_key: is_object, next: 0 });
     }
 
-    /// The next bytes of a text, and how many they are.
+    /// Consumes the next bytes of a text, and returns their number.
     fn text(&mut self, bytes: &[u8]) -> Result<usize, ArrowError> {
         if std::mem::take(&mut self.is_escaped) {
             self.add(&bytes[..1]);
@@ -185,7 +185,7 @@ mod tests {
     use arrow::datatypes::Field;
     use std::sync::Arc;
 
-    /// What is wrong with a text, also if it comes byte by byte.
+    /// The error for a text, also if it arrives byte by byte.
     fn wrong(text: &str) -> Option<String> {
         let inner = Fields::from(vec![
             Field::new("x", DataType::Int64, true),
@@ -208,13 +208,13 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_the_table_has_are_passed() {
+    fn known_keys_are_accepted() {
         for text in [
             "",
             "{\"a\": 1}\n{\"o\": {\"x\": 2}, \"a\": null}\n",
             "{\"l\": [{\"x\": 1}, {\"y\\\"\": \"b: {\\\"c\\\": 1}\"}, null], \"a\": 3}",
             "{\"\\u00e9\": \"b\", \"é\": \"\\\\\"}{\"a\": 1}",
-            // The reader says what is wrong with the value.
+            // The reader reports errors of the value.
             "{\"a\": {\"b\": [{\"c\": 1}]}, \"o\": [{\"b\": 1}], \"l\": {\"z\": 1}}",
             "]}}{",
         ] {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn other_keys_are_errors_with_their_row() {
+    fn unknown_keys_are_errors_with_their_row() {
         for (text, row, key) in [
             ("{\"b\": 1}", 1, "b"),
             ("{\"a\": 1}\n{\"a\": 1, \"x\": 2}", 2, "x"),

@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// NDJSON, or files that are one array of objects.
 #[derive(Debug)]
 pub(crate) struct JsonFiles {
-    /// The first rows, which decide on the types of the columns.
+    /// Number of first rows, which determine the types of the columns.
     sample_rows: usize,
     /// Maximum bytes of these rows.
     limit: u64,
@@ -67,7 +67,7 @@ impl JsonFiles {
 /// The first rows of files.
 struct Sample {
     lines: Vec<u8>,
-    /// Where each file begins, and its name.
+    /// The offset and the name of each file.
     starts: Vec<(usize, String)>,
 }
 

@@ -7,7 +7,7 @@ use datafusion::common::hash_utils::{RandomState, create_hashes};
 use datafusion::error::Result;
 use std::ops::Range;
 
-/// Values are few if so many rows share one on average.
+/// Values are few if on average this many rows share one.
 const ROWS_OF_VALUE: usize = 4;
 
 /// Upper bound on the bytes of a text within its view.
@@ -15,7 +15,7 @@ const INLINE_MAX: u32 = 12;
 
 const STATE: RandomState = RandomState::with_seed(0x7661_6c75_6573);
 
-/// The distinct values of a column, in the order in which they come first. NULL is one of them.
+/// The distinct values of a column, in the order of their first rows. NULL is one of them.
 pub(super) struct Distinct {
     /// The first row of each value.
     pub(super) rows: UInt32Array,

@@ -1,4 +1,4 @@
-//! Which expressions of a plan are evaluated for each distinct value.
+//! Selects the expressions of a plan that are evaluated for each distinct value.
 //!
 //! ```text
 //! a > 5 AND upper(trim(s)) LIKE 'X_Z' AND s <> t || 'x'     upper(trim(s)) LIKE 'X_Z', and t || 'x'
@@ -167,7 +167,7 @@ fn of_call(
 enum Reads {
     Nothing,
     Column(usize),
-    /// Several columns, or more than their values.
+    /// Reads several columns, or depends on more than their values.
     More,
 }
 
@@ -217,7 +217,7 @@ impl<'a> Parts<'a> {
             return Ok(Part { expr: expr.clone(), reads, is_text, is_costly, may_fail });
         }
         let is_plain = is_plain(expr);
-        // Those of lambdas, say, are evaluated over other rows.
+        // Parts of lambdas, for example, are evaluated over other rows.
         let has_parts = is_plain || expr.is::<ScalarFunctionExpr>();
         let parts = if has_parts { expr.children() } else { Vec::new() };
         let parts = parts.into_iter().map(|part| self.part(part)).collect::<Result<Vec<_>>>()?;

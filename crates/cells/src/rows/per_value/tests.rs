@@ -131,7 +131,7 @@ fn all_rows_may_be_null() {
 }
 
 #[test]
-fn a_search_in_vain_is_tried_again_later() {
+fn an_unsuccessful_search_is_retried_later() {
     let count = Arc::default();
     let expr = per_value(marked(column("s", 1), &count)).unwrap();
     let many = (0..4096).map(|row| format!("text {}", row * 7919)).map(Some);
@@ -146,7 +146,7 @@ fn a_search_in_vain_is_tried_again_later() {
 }
 
 #[test]
-fn searches_in_vain_become_rare() {
+fn unsuccessful_searches_become_rare() {
     let searches = Searches::default();
     let tried = (0..1000).filter(|_| {
         let is_due = searches.is_due();
@@ -215,7 +215,6 @@ fn large_results_are_left_to_the_function() {
     assert_eq!(count.swap(0, Relaxed), 129);
 }
 
-/// What rules do with columns of an expression.
 #[test]
 fn columns_may_become_other_expressions() {
     let count = Arc::default();

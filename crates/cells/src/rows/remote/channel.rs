@@ -53,7 +53,7 @@ struct Shared {
     /// The parts of tasks that may run. `None` for a plan that is not a part.
     parked: Mutex<HashMap<TaskKey, Option<Arc<Part>>>>,
     arrived: Notify,
-    /// Tasks that compute here at the same time.
+    /// Permits of tasks that compute here.
     turns: Semaphore,
     /// The templates of the parts that ran here, which tasks of a part share.
     templates: Mutex<BTreeMap<u32, Arc<dyn ExecutionPlan>>>,
@@ -61,7 +61,8 @@ struct Shared {
 }
 
 impl TaskChannel {
-    /// A channel to peers. Here compute at most `turns` tasks at the same time, and end once `is_stopped` returns true.
+    /// A channel to peers. At most `turns` tasks compute here at the same time; they end once `is_stopped` returns
+    /// true.
     pub(super) fn new(peers: Arc<dyn RowsPeers>, turns: usize, is_stopped: IsStopped) -> Self {
         TaskChannel(Arc::new(Shared {
             peers,
@@ -140,7 +141,7 @@ impl TaskChannel {
     }
 }
 
-/// Takes a part away when its plan has ended.
+/// Removes a part when its plan has ended.
 struct Parked {
     channel: TaskChannel,
     key: TaskKey,
@@ -275,7 +276,7 @@ impl TaskRows {
                 Some(Err(RowsFault::Failed(error))) => {
                     return Err(DataFusionError::External(error));
                 }
-                // Without `Done` nothing says that these are all rows.
+                // Without `Done`, rows may be missing.
                 None => {
                     let (stage, task) = (self.part.number, self.task);
                     let error = ExecError::PartyLost {

@@ -1,8 +1,8 @@
 //! Parts of plans as bytes.
 //!
-//! DataFusion encodes most of a plan; this codec encodes our operators, functions and scans of files. What it does not
-//! know stays on the server: an operator, an expression, or something in them that the encoding would leave out. The
-//! server then decodes what it has encoded, and compares it.
+//! DataFusion encodes most of a plan; this codec encodes our operators, functions and scans of files. A part stays on
+//! the server if the encoding does not support an operator or an expression, or would lose a property of it. The server
+//! decodes what it has encoded, and compares it.
 //!
 //! Invariant: a decoded part has the same batches as the part on the server, bit by bit.
 
@@ -54,7 +54,7 @@ const PLAN_BYTES_MAX: usize = 1 << 20;
 /// Upper bound on the bytes of a reason.
 const REASON_BYTES_MAX: usize = 300;
 
-/// Why a part stays on the server.
+/// The reason why a part stays on the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stays(pub(super) String);
 
@@ -95,10 +95,10 @@ pub(super) fn encode(
     }
 }
 
-/// The plan of these bytes, and what keeps its stores registered.
+/// The plan of these bytes. The result keeps its stores registered.
 ///
 /// # Errors
-/// Those of the storage; bytes that are not those of a part.
+/// The errors of the storage; bytes that do not encode a part.
 pub(super) fn decode(
     bytes: &[u8],
     state: &SessionState,
@@ -120,7 +120,7 @@ pub(super) fn decode(
     Ok(Decoded { plan, _stores: codec.into_stores() })
 }
 
-/// Encodes and decodes what DataFusion does not.
+/// Encodes and decodes what DataFusion cannot.
 pub(super) struct RowsCodec {
     /// Has the functions by their names.
     session: Arc<TaskContext>,
@@ -129,7 +129,7 @@ pub(super) struct RowsCodec {
 }
 
 enum Side {
-    /// Encodes, with the first reason why the part stays.
+    /// Encodes, and records the first reason why the part stays.
     Server(Mutex<Option<String>>),
     /// Decodes.
     Worker(Opening),
@@ -139,7 +139,7 @@ pub(super) struct Opening {
     places: Arc<Places>,
     stores: Stores,
     versions: Arc<Versions>,
-    /// By their recipes.
+    /// The stores, by their recipes.
     opened: Mutex<BTreeMap<Vec<u8>, (ObjectStoreUrl, Registered)>>,
 }
 
@@ -249,7 +249,7 @@ fn short(reason: &str) -> String {
     }
 }
 
-/// An operator of ours.
+/// An operator of this crate.
 #[derive(Clone, PartialEq, Message)]
 struct Operator {
     #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7")]
@@ -456,7 +456,7 @@ impl PhysicalExtensionCodec for RowsCodec {
         }
     }
 
-    /// Its input is what it is made of.
+    /// The encoding of a [`PerValueExpr`] is that of its input.
     fn try_encode_expr(
         &self,
         expr: &Arc<dyn PhysicalExpr>,

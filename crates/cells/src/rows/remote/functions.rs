@@ -28,7 +28,7 @@ enum Function {
     /// The session's function of that name.
     #[prost(string, tag = "1")]
     Named(String),
-    /// Ours of that name, which has no state.
+    /// A function of this crate with that name, which has no state.
     #[prost(string, tag = "2")]
     Plain(String),
     #[prost(message, tag = "3")]

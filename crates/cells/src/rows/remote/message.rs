@@ -1,4 +1,4 @@
-//! What the server and a worker send each other for a task.
+//! The messages between the server and a worker for a task.
 //!
 //! ```text
 //! server ──▶ worker   Request, and the plan of the stage where the worker lacks it
@@ -36,7 +36,7 @@ const HEAD: usize = 8;
 
 const PIECE_BYTES: usize = 4 << 20;
 
-/// What a task needs beside its plan.
+/// The data of a task beside its plan.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub(super) struct Request {
     pub(super) tasks: u32,
@@ -52,7 +52,7 @@ pub(super) enum Answer {
     Piece(Bytes),
     Runs(RowsRuns),
     Done(RowsDone),
-    /// Before the rows of a part that another worker keeps.
+    /// Precedes the rows of a part that another worker stores.
     Part(RowsPart),
     /// The worker does not know the stage.
     Lacks,
@@ -82,17 +82,17 @@ impl Answer {
     }
 }
 
-/// Says how far a task is.
+/// The message with the progress of a task.
 pub(super) fn runs(runs: &RowsRuns) -> Result<Bytes> {
     Ok(to_postcard(vec![ROWS_RUNS], runs)?.into())
 }
 
-/// Says what follows of a part.
+/// The message that precedes the rows of a part.
 pub(super) fn part(part: &RowsPart) -> Result<Bytes> {
     Ok(to_postcard(vec![ROWS_PART], part)?.into())
 }
 
-/// The bounds between the parts of a sort, for workers that keep rows.
+/// The bounds between the parts of a sort, for workers that store rows.
 pub(super) fn bounds(bounds: &PartBounds) -> Result<Bytes> {
     Ok(to_postcard(Vec::new(), bounds)?.into())
 }
@@ -102,12 +102,12 @@ pub(super) fn bounds_of(bytes: &[u8]) -> Result<PartBounds> {
     from_postcard(bytes)
 }
 
-/// Says that a task has sent all of its rows.
+/// The message that a task has sent all of its rows.
 pub(super) fn done(done: &RowsDone) -> Result<Bytes> {
     Ok(to_postcard(vec![ROWS_DONE], done)?.into())
 }
 
-/// Says that the worker does not know the stage, and that the plan did not come with the task.
+/// The message that the worker does not know the stage, and that the plan did not come with the task.
 pub(super) fn lacks() -> Bytes {
     Bytes::from_static(&[ROWS_LACKS])
 }
@@ -218,8 +218,8 @@ impl BatchReader {
     fn decoded(&mut self, mut bytes: Buffer) -> Result<RecordBatch> {
         let mut batch = self.decoder.decode(&mut bytes)?;
         if batch.is_none() {
-            // The body of a batch without columns or rows may be empty. The decoder looks at it when more bytes come, and
-            // leaves those alone.
+            // The body of a batch without columns or rows may be empty. The decoder handles it only when more bytes
+            // arrive, and does not consume these.
             batch = self.decoder.decode(&mut Buffer::from(vec![0xff_u8; 4]))?;
         }
         match batch {
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_of_one_side_is_a_batch_of_the_other() {
+    fn batches_arrive_as_they_were_sent() {
         let batches = [
             batch(0, 10, &["a", "b"]),
             batch(10, 1, &["a", "b"]),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_attempt_begins_its_batch_anew() {
+    fn a_second_attempt_restarts_its_batch() {
         let whole = batch(0, 400_000, &["a", "b"]);
         let first = BatchWriter::default().messages(&whole).unwrap();
         let second = BatchWriter::default().messages(&whole).unwrap();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_as_they_were_written() {
+    fn messages_round_trip() {
         let done = RowsDone { rows: 7, batches: 2, seconds: 0.5, peak_bytes: 1 << 30 };
         let runs = RowsRuns { rows: 7, seconds: 0.5 };
         assert_eq!(Answer::read(super::done(&done).unwrap()).unwrap(), Answer::Done(done));

@@ -63,7 +63,7 @@ pub(super) struct Scan {
     nulls: Vec<String>,
 }
 
-/// Why a scan stays on the server; `None` if it may be sent, with at most so many bytes of rows.
+/// The reason why a scan stays on the server; `None` if it may be sent. `rows_bytes` bounds its rows in memory.
 pub(super) fn stays(scan: &DataSourceExec, rows_bytes: usize) -> Option<String> {
     if let Some(rows) = rows_of(scan) {
         let bytes = bytes_of(rows);
@@ -157,7 +157,7 @@ pub(super) fn encoded(
 /// The scan, over the store of this process.
 ///
 /// # Errors
-/// Those of the storage; bytes that are not those of a scan.
+/// The errors of the storage; bytes that do not encode a scan.
 pub(super) fn decoded(
     codec: &RowsCodec,
     sent: Scan,
@@ -185,7 +185,7 @@ pub(super) fn decoded(
     let quota = session.session_config().get_extension::<Quota>();
     let batch_rows = session.session_config().batch_size();
     let inner = match batch_bytes {
-        // What is read is charged to the memory of this process: it may be less than the server has.
+        // Reads are charged to this process, which may have less memory than the server.
         Some(limit) if plain.file_source.is::<JsonSource>() => {
             ipc::with_columns_of(&plain.file_source, limit)
         }
@@ -215,7 +215,7 @@ pub(super) fn recipe_of(bytes: &[u8]) -> Result<StoreRecipe> {
     postcard::from_bytes(bytes).map_err(|_| broken("how to reach files"))
 }
 
-/// In what a decoded scan differs from the one that was encoded, beyond its text and its columns.
+/// A difference between an encoded scan and its decoded form, beyond its text and its columns.
 pub(super) fn difference(a: &DataSourceExec, b: &DataSourceExec) -> Option<&'static str> {
     match (files_of(a), files_of(b)) {
         (Some(a), Some(b)) => of_files(a, b),
@@ -268,7 +268,7 @@ fn of_files(a: &FileScanConfig, b: &FileScanConfig) -> Option<&'static str> {
     of_readers(of_a, of_b)
 }
 
-/// As for the expressions of other nodes, the configuration that a function was planned with is left out.
+/// As for the expressions of other nodes, the configuration that a function was planned with is not compared.
 fn is_same_projection(a: Option<&ProjectionExprs>, b: Option<&ProjectionExprs>) -> bool {
     match (a, b) {
         (Some(a), Some(b)) => {
@@ -282,7 +282,7 @@ fn is_same_projection(a: Option<&ProjectionExprs>, b: Option<&ProjectionExprs>) 
     }
 }
 
-/// Statistics of files are left out: a reader prunes by them, and rows are the same without.
+/// Statistics of files are not compared: a reader prunes by them, and rows are the same without.
 fn is_same_file(a: &PartitionedFile, b: &PartitionedFile) -> bool {
     let (of_a, of_b) = (&a.object_meta, &b.object_meta);
     of_a.location == of_b.location

@@ -65,7 +65,7 @@ fn with_boundaries(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan
     .map(|t| t.data)
 }
 
-/// A planner that has its plan.
+/// A planner that returns the given plan.
 #[derive(Debug)]
 struct Given(Arc<dyn ExecutionPlan>);
 
@@ -80,7 +80,7 @@ impl QueryPlanner for Given {
     }
 }
 
-/// Assigns each task to the same place: what runs a task is decided when it starts, by the load at that time.
+/// Assigns all tasks to one address: the worker of a task is chosen when it starts, by the load at that time.
 fn routed(event: RouteTasksEvent) -> Option<Result<RouteTasksEventResponse>> {
     let place = anywhere();
     Some(place.map(|place| RouteTasksEventResponse::new(vec![place; event.task_count])))

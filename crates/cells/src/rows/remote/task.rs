@@ -39,7 +39,7 @@ enum TaskPlace {
 }
 
 impl TaskExec {
-    /// The task that stands for a part on the server.
+    /// The task that represents a part on the server.
     pub(super) fn elsewhere(part: Arc<Part>) -> Self {
         let properties = one_of(&part.template);
         TaskExec { run: TaskPlace::Elsewhere(part), properties }
@@ -52,7 +52,7 @@ impl TaskExec {
         TaskExec { run: TaskPlace::Here { template, context }, properties }
     }
 
-    /// The part that it stands for.
+    /// The part that it represents.
     pub(super) fn part(&self) -> Option<&Arc<Part>> {
         match &self.run {
             TaskPlace::Elsewhere(part) => Some(part),
@@ -205,7 +205,8 @@ impl ExecutionPlan for RemoteExec {
         let boundary = boundary
             .and_then(|node| node.downcast_ref::<NetworkCoalesceExec>())
             .ok_or_else(|| internal_datafusion_err!("RemoteExec runs without its boundary"))?;
-        // A boundary lets a partition be read once, and splits are read again where memory is short. A copy reads anew.
+        // A boundary permits one read of a partition, but splits are read again if memory is short. A copy can be read
+        // again.
         boundary.clone().execute(partition, context)
     }
 }

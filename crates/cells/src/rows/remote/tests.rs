@@ -115,7 +115,7 @@ struct Loopback {
     way: Way,
 }
 
-/// What happens on the way.
+/// Faults of the transport.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Way {
     Nothing,
@@ -123,9 +123,9 @@ enum Way {
     Late,
     /// Between workers there is room for few messages that are not read.
     Narrow,
-    /// The messages end after so many of them, and nothing is said.
+    /// The messages end after this many, without an error.
     Cut(usize),
-    /// The messages end after so many of them, and no other worker can run the task.
+    /// The messages end after this many, and no other worker can run the task.
     Lost(usize),
 }
 
@@ -193,7 +193,7 @@ impl RowsPeers for Loopback {
     }
 }
 
-/// The messages of a task but those that say that it runs, which come by time.
+/// The messages of a task without those of its progress, which depend on time.
 fn without_runs(messages: Messages) -> Messages {
     let is_other = |message: &std::result::Result<Bytes, ExecError>| {
         let is_other = message.as_ref().map_or(true, |message| message[0] != 2);
@@ -204,7 +204,7 @@ fn without_runs(messages: Messages) -> Messages {
 
 type Messages = BoxStream<'static, std::result::Result<Bytes, ExecError>>;
 
-/// What a cluster makes of the error of a worker.
+/// Converts the error of a worker as a cluster does.
 fn fault(error: ExecError) -> RowsFault {
     match error.code() {
         "memory_exceeded" | ROWS_REFUSED | ROWS_HOLDER_LOST | "not_found" => {
@@ -305,7 +305,7 @@ async fn workers_with_little_memory_compute_the_same_bits() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn tasks_that_are_lost_run_on_the_server_without_the_batches_that_it_has() {
+async fn lost_tasks_run_on_the_server_without_repeating_batches() {
     for after in [0, 1, 2] {
         have_the_bits_of_the_server(5, 1 << 30, Way::Lost(after)).await;
     }
@@ -375,7 +375,7 @@ async fn a_statement_that_is_dropped_leaves_nothing_on_workers() {
     }
 }
 
-/// What a partition of [`Made`] yields.
+/// The output of a partition of [`Made`].
 #[derive(Debug, Clone, Copy)]
 enum Yields {
     Rows(i64),
@@ -496,7 +496,7 @@ async fn a_panic_on_a_worker_is_an_error_and_never_fewer_rows() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_stream_without_its_end_is_not_an_end() {
+async fn a_stream_without_done_is_lost() {
     use Yields::Rows;
     // Three messages: two batches and `Done`.
     let parts = || vec![vec![Rows(5000), Rows(5000)], vec![Rows(5000), Rows(5000)]];
@@ -553,7 +553,7 @@ async fn messages(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_worker_says_what_it_lacks_and_what_it_refuses() {
+async fn a_worker_reports_missing_plans_and_refusals() {
     let world = World::new();
     let worker = world.workers(1, 1 << 30).remove(0);
     let engine = datafusion::DATAFUSION_VERSION.to_string();

@@ -53,12 +53,13 @@ use tokio::sync::{OnceCell, Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-/// Messages of a task that wait to be sent.
+/// Messages of a task that are buffered.
 const WAITING: usize = 2;
 
-/// How long a stage without tasks is retained, and how often that is checked.
+/// The time for which a stage without tasks is retained, and the interval of checks.
 const IDLE: Duration = Duration::from_secs(60);
-/// The same for one that keeps rows, which would be computed again. It is forgotten before, unless its server is lost.
+/// As [`IDLE`], for a stage that stores rows, which would be recomputed. It is forgotten before, unless its server is
+/// lost.
 const IDLE_KEPT: Duration = Duration::from_secs(600);
 const IDLE_CHECK: Duration = Duration::from_secs(15);
 
@@ -68,7 +69,7 @@ type Key = ([u8; 16], u32);
 /// A task that a worker is to run.
 #[derive(Debug, Clone)]
 pub struct RowsStart {
-    /// The statement's run.
+    /// The run of the statement.
     pub query: [u8; 16],
     /// The stage.
     pub stage: u32,
@@ -78,14 +79,14 @@ pub struct RowsStart {
     pub header: Bytes,
     /// The plan of the stage, unless the worker has it.
     pub plan: Option<Bytes>,
-    /// Where the rows of the splits are that tasks of the stage read by parts, in the order of the splits.
+    /// The workers that store the rows which tasks of the stage read by parts, in the order of the splits.
     pub holders: Vec<RowsHolder>,
 }
 
-/// What a worker does with tasks of rows.
+/// Counts of a worker's tasks of rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RowsLoad {
-    /// Tasks that run.
+    /// Tasks that are running.
     pub running: u64,
     /// Tasks that ended, with all rows, since the process started.
     pub done: u64,
@@ -95,7 +96,7 @@ pub struct RowsLoad {
     pub bytes: u64,
     /// Stages that are known.
     pub stages: u64,
-    /// Those of them that keep rows for other workers.
+    /// Stages that store rows for other workers.
     pub kept: u64,
 }
 
@@ -106,7 +107,7 @@ pub struct RowsTasks {
     others: Arc<dyn RowsHolders>,
     worker: Worker,
     stages: Mutex<BTreeMap<Key, KnownStage>>,
-    /// Tasks that compute at the same time: each may need memory for a split.
+    /// Permits of tasks that compute: each may need memory for a split.
     turns: Semaphore,
     running: AtomicU64,
     done: AtomicU64,
@@ -117,7 +118,7 @@ pub struct RowsTasks {
 struct KnownStage {
     stage: Arc<Stage>,
     tasks: usize,
-    /// When the last task ended.
+    /// The time at which the last task ended.
     idle_since: Instant,
 }
 
@@ -139,7 +140,7 @@ impl Stage {
 /// A stage whose plan is decoded.
 struct Ready {
     task: Arc<dyn ExecutionPlan>,
-    /// What `task` executes.
+    /// The plan that `task` executes.
     template: Arc<dyn ExecutionPlan>,
     context: Arc<TaskContext>,
     /// The encoded plan, for workers that lack it.
@@ -151,7 +152,7 @@ struct Ready {
 
 enum Ended {
     Done(RowsDone),
-    /// The stage is unknown, and its plan did not come with the task.
+    /// The stage is unknown, and the task has no plan.
     Lacks,
 }
 
@@ -189,7 +190,7 @@ impl RowsTasks {
         self.answer(what, move |run| run.run(start))
     }
 
-    /// Answers with what runs on the threads of rows.
+    /// Runs the work of an answer on the threads of rows.
     fn answer<F>(
         self: &Arc<Self>,
         what: String,
@@ -236,7 +237,7 @@ impl RowsTasks {
         self.stages().get(&(query, stage)).is_some_and(|known| known.stage.ready.initialized())
     }
 
-    /// What runs, and what ran.
+    /// Counts of running and finished tasks.
     pub fn load(&self) -> RowsLoad {
         let stages = self.stages();
         let keeps = |known: &&KnownStage| known.stage.kept().is_some_and(|kept| !kept.is_empty());
@@ -254,7 +255,7 @@ impl RowsTasks {
         self.stages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters a stage, which is new if its plan came; `None` if the stage is unknown and it did not.
+    /// Enters a stage, which is new if its plan came; `None` if the stage is unknown and the plan is missing.
     fn enter(self: &Arc<Self>, key: Key, has_plan: bool) -> Option<InStage> {
         let mut stages = self.stages();
         if let Some(known) = stages.get_mut(&key) {
@@ -273,7 +274,7 @@ impl RowsTasks {
         Some(InStage { tasks: self.clone(), key, stage, has_ended: false })
     }
 
-    /// Looks from time to time whether stages are idle, as long as this one exists.
+    /// Checks periodically for idle stages, as long as this stage exists.
     fn watch(self: &Arc<Self>, stage: &Arc<Stage>) {
         let (tasks, stage) = (Arc::downgrade(self), Arc::downgrade(stage));
         tokio::spawn(async move {
@@ -360,7 +361,7 @@ impl Drop for InStage {
     fn drop(&mut self) {
         let mut stages = self.tasks.stages();
         let Some(known) = stages.get_mut(&self.key) else { return };
-        // A stage of the same number may have been decoded meanwhile.
+        // Another task may have decoded a stage of the same number in between.
         if !Arc::ptr_eq(&known.stage, &self.stage) {
             return;
         }
@@ -395,7 +396,8 @@ struct Staged {
 }
 
 impl TaskRun {
-    /// Enters a stage, and decodes its plan if that is new here; `None` if the plan is unknown and did not come.
+    /// Enters a stage, and decodes its plan if the stage is new; `None` if the stage is unknown and the plan is
+    /// missing.
     async fn staged(
         &self,
         key: Key,
@@ -436,7 +438,7 @@ impl TaskRun {
             Some(context) => Arc::new(TaskExec::here(&ready.template, context)),
             None => ready.task.clone(),
         };
-        // Held until the task ends or is aborted: then `Worker` drops what it has of the task.
+        // Held until the task ends or is aborted: then `Worker` drops its state of the task.
         let (over, until) = oneshot::channel();
         let rows = self.begun(&start, &request, task, until).await;
         let rows = rows.map_err(|e| reported(e.into()))?.boxed();
@@ -456,7 +458,7 @@ impl TaskRun {
         task: Arc<dyn ExecutionPlan>,
         until: oneshot::Receiver<()>,
     ) -> Result<SendableRecordBatchStream, DataFusionError> {
-        // `Worker` accepts a plan for a key once, and a task may come again.
+        // `Worker` accepts a plan for a key once, and a task may be sent again.
         let task_key = TaskKey {
             query_id: Uuid::new_v4(),
             stage_id: start.stage as usize,
@@ -473,7 +475,7 @@ impl TaskRun {
         let messages: BoxStream<'static, Result<CoordinatorToWorkerMsg, DataFusionError>> =
             stream::once(until).filter_map(|_| async { None }).boxed();
         let worker = &self.tasks.worker;
-        // What it would say of the task is not sent.
+        // Its messages about the task are not used.
         drop(worker.coordinator_channel(HeaderMap::new(), plan, messages).await?);
         let partition = ExecuteTaskRequest {
             task_key,
@@ -525,7 +527,7 @@ impl TaskRun {
     }
 }
 
-/// An error for the process that asked.
+/// Converts an error for the requesting process.
 fn reported(error: Error) -> ExecError {
     let error = match error {
         Error::Inner(inner) => match inner.downcast::<ExecError>() {

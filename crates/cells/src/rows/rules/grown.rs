@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_on_columns_that_are_not_computed_go_below() {
+    fn conditions_on_plain_columns_are_pushed_down() {
         type Condition = Arc<dyn PhysicalExpr>;
         let field = |name| Field::new(name, DataType::Int64, true);
         let schema = Arc::new(Schema::new(vec![field("v"), field("k")]));

@@ -39,7 +39,7 @@ fn integers_end_before_or_at_the_bound() {
 }
 
 #[test]
-fn more_rows_than_an_int64_counts_are_not_counted_before() {
+fn row_counts_beyond_int64_are_absent() {
     let rows = |start| SeriesRows::strided(start, i64::MAX, 1, false).rows();
     assert_eq!(rows(0), Precision::Exact(i64::MAX as usize));
     assert_eq!(rows(-1), Precision::Absent);
@@ -53,7 +53,7 @@ fn a_split_has_its_own_rows() {
 }
 
 #[test]
-fn days_that_a_month_lacks_stay_lost() {
+fn days_lost_in_short_months_stay_lost() {
     const DAY: i64 = 86_400_000_000;
     let series = Series::of_times(
         "generate_series",

@@ -1,8 +1,7 @@
 //! Window functions that are computed for all rows of some partitions at a time: `sum`, `avg`, `count` and others over
 //! whole partitions, those with [kernels] over frames, numbers and ranks of rows.
 //!
-//! The sums are those of DataFusion's operator to the bit where it computes them for frames; over whole partitions they
-//! are those of GROUP BY.
+//! Sums over frames have the bits of DataFusion's operator; sums over whole partitions have those of GROUP BY.
 
 mod frames;
 mod kernels;
@@ -37,9 +36,9 @@ const WHOLE: [&str; 9] =
 /// The calls of a window operator.
 #[derive(Debug)]
 pub(super) struct Calls {
-    /// `None` for those that are left to DataFusion.
+    /// `None` for calls that are left to DataFusion.
     calls: Vec<Option<Call>>,
-    /// DataFusion's operator for these.
+    /// DataFusion's operator for the calls that are left to it.
     others: Option<Arc<dyn ExecutionPlan>>,
     schema: SchemaRef,
 }
@@ -109,7 +108,7 @@ impl Calls {
         Ok(Calls { calls, others, schema: window.schema() })
     }
 
-    /// True if some are computed here.
+    /// True if some calls are computed here.
     pub(super) fn has_own(&self) -> bool {
         self.calls.iter().any(Option::is_some)
     }
@@ -129,7 +128,7 @@ impl Calls {
         self.calls.len()
     }
 
-    /// How many times the memory of the rows the calls need.
+    /// The memory of the calls as a multiple of the memory of the rows.
     pub(super) fn copies(&self) -> usize {
         let is_framed = |call: &Call| matches!(call.kind, Kind::Framed(_));
         let own = if self.calls.iter().flatten().any(is_framed) { 3 } else { 1 };
@@ -204,7 +203,7 @@ pub(super) fn has_filter(call: &Arc<dyn WindowExpr>) -> bool {
     aggregate_of(call).is_some() && !format!("{call:?}").ends_with("filter: None }")
 }
 
-/// How a call is computed here, or `None`.
+/// The kind of a call; `None` if it is left to DataFusion.
 fn kind(expr: &Arc<dyn WindowExpr>, input: &Schema) -> Result<Option<Kind>> {
     if let Some(standard) = expr.as_any().downcast_ref::<StandardWindowExpr>() {
         let function = standard.get_standard_func_expr().as_any().downcast_ref::<WindowUDFExpr>();
@@ -367,7 +366,7 @@ fn whole(
 
 /// The values of an argument.
 struct Values {
-    /// `None` where they are only counted.
+    /// `None` if values are only counted.
     floats: Option<Float64Array>,
     /// `None` if no value is NULL.
     nulls: Option<NullBuffer>,
@@ -393,7 +392,7 @@ impl Values {
         }
     }
 
-    /// Adds the rows that come to a frame, and the number of their values, and removes those that go.
+    /// Adds the rows that enter a frame, and the number of their values, and removes those that leave it.
     fn moved(
         &self,
         came: Range<usize>,
@@ -424,7 +423,7 @@ impl Values {
     }
 }
 
-/// Sums, means or counts, as they arise.
+/// Results of sums, means or counts, row by row.
 struct Results {
     what: What,
     floats: Vec<f64>,
@@ -534,7 +533,7 @@ fn moving(values: &Values, rows: Range<usize>, before: usize, after: usize, out:
     });
 }
 
-/// For each row, the rows that come into its frame, and those that go after that.
+/// For each row, the rows that enter its frame, and those that then leave it.
 fn around(
     rows: Range<usize>,
     before: usize,

@@ -46,7 +46,7 @@ pub(super) struct CodedExec {
 }
 
 impl CodedExec {
-    /// `None` if the keys have types, or the calls have states, that cannot be computed in this way.
+    /// `None` if the types of the keys or the states of the calls are not supported.
     pub(super) fn of(partial: &AggregateExec) -> Result<Option<Self>> {
         let types = types(partial)?;
         let has_states = partial
@@ -134,7 +134,7 @@ impl ExecutionPlan for CodedExec {
     }
 }
 
-/// A batch in pieces of so many rows; none if it is empty.
+/// A batch in pieces of `rows` rows; none if it is empty.
 fn slices(batch: &RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> + use<> {
     let batch = batch.clone();
     (0..batch.num_rows())
@@ -225,14 +225,14 @@ impl Table {
         Ok(())
     }
 
-    /// Charges what is held; false if the memory limit refuses it.
+    /// Charges the held memory; false if the memory limit refuses it.
     fn fits(&mut self) -> bool {
         let states: usize = self.calls.iter().map(|call| call.states.size()).sum();
         let groups = self.groups.capacity() * size_of::<usize>();
         self.memory.try_resize(states + groups + self.keys.size()).is_ok()
     }
 
-    /// The states of all groups. The table is empty then.
+    /// Removes and returns the states of all groups.
     fn take(&mut self) -> Result<RecordBatch> {
         if self.keys.len() == 0 {
             return Ok(RecordBatch::new_empty(self.aggregate.schema()));

@@ -98,7 +98,7 @@ mod tests {
         RecordBatch::try_from_iter([("n", column)]).unwrap()
     }
 
-    /// The batches of rows from a number on that come in pieces which end at these numbers.
+    /// The batches of rows from `from` on, read in pieces that end at these numbers.
     async fn cut(from: i64, ends: &[i64], batch_rows: usize) -> Vec<Vec<i64>> {
         let starts = std::iter::once(&from).chain(ends);
         let pieces: Vec<_> = starts.zip(ends).map(|(from, to)| Ok(batch(*from, *to))).collect();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn batches_end_at_multiples_however_the_rows_come() {
+    async fn batches_end_at_multiples_whatever_the_pieces() {
         let expected: Vec<Vec<i64>> = vec![vec![3], vec![4, 5, 6, 7], vec![8, 9, 10, 11], vec![12]];
         for ends in
             [&[13][..], &[4, 8, 12, 13], &[5, 5, 6, 13], &[4, 5, 6, 7, 8, 9, 10, 11, 12, 13]]

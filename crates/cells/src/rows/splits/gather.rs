@@ -27,7 +27,7 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RowsThreads(pub(crate) usize);
 
-/// Rows that are held for their turn may take this part of a statement's memory for rows, and at most so many bytes.
+/// Upper bounds on rows that are held for their turn: a share of a statement's memory for rows, and bytes.
 const HELD_SHARE: usize = 16;
 const HELD_MAX: usize = 256 << 20;
 
@@ -159,7 +159,7 @@ pub(super) fn turns_of(context: &TaskContext) -> usize {
     turns(threads.map_or(1, |threads| threads.0))
 }
 
-/// What the splits of a statement may use.
+/// The limits on the splits of a statement.
 pub(super) fn bounds(name: &str, context: &TaskContext) -> Bounds {
     let most = memory_of(context);
     Bounds {
@@ -175,8 +175,8 @@ pub(super) fn one_turn(name: &str, context: &TaskContext) -> Bounds {
     Bounds { turns: 1, bytes: 0, ..bounds(name, context) }
 }
 
-/// As [`bounds`], for the partitions of a plan. Where they compute elsewhere, turns are those of there: what a partition
-/// needs here is its batches, and those that run here after all wait for each other.
+/// As [`bounds`], for the partitions of a plan. Partitions on workers use the turns of the workers: here they need
+/// memory for their batches alone, and those that run here after all wait for each other.
 pub(super) fn bounds_of(
     name: &str,
     plan: &Arc<dyn ExecutionPlan>,
@@ -199,7 +199,7 @@ pub(super) fn partitions_of(
     })
 }
 
-/// Joins small batches to batches of so many rows: small splits, and groups of few rows, yield many of them.
+/// Joins small batches to batches of `batch_rows` rows: small splits, and groups of few rows, yield many of them.
 pub(super) fn coalesced(
     rows: BoxStream<'static, Result<RecordBatch>>,
     schema: SchemaRef,
@@ -210,7 +210,7 @@ pub(super) fn coalesced(
     through(joined, rows, batch_rows)
 }
 
-/// Batches of exactly so many rows, and a last one of fewer.
+/// Batches of exactly `batch_rows` rows, and a last one of fewer.
 pub(super) fn exactly(
     rows: BoxStream<'static, Result<RecordBatch>>,
     schema: SchemaRef,

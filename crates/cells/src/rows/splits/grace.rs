@@ -57,7 +57,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 const NUMBER_OF_FIRST: &str = "__first";
 const NUMBER_OF_SECOND: &str = "__second";
 
-/// What the partitions of a join wait for together.
+/// A result that the partitions of a join await together.
 type Once<T> = Shared<BoxFuture<'static, std::result::Result<Arc<T>, Arc<DataFusionError>>>>;
 
 fn once<T: Send + Sync + 'static>(
@@ -68,7 +68,7 @@ fn once<T: Send + Sync + 'static>(
 
 #[derive(Debug, Clone, Copy)]
 pub(in crate::rows) struct JoinRules {
-    /// False where a join whose first side does not fit into memory fails.
+    /// If false, a join fails whose first side does not fit into memory.
     pub(in crate::rows) may_spill: bool,
     /// True if all batches of a partition but the last one have the same number of rows.
     pub(in crate::rows) is_exact: bool,
@@ -79,7 +79,7 @@ impl JoinRules {
     /// the few that it computes, so there is no join in files.
     pub(in crate::rows) const ON_WORKERS: Self = JoinRules { may_spill: false, is_exact: true };
 
-    /// Such parts, where this process computes all splits that workers leave to it.
+    /// Parts of workers, in a process that computes all splits that workers leave to it.
     pub(in crate::rows) const IN_PLACE_OF_WORKERS: Self =
         JoinRules { may_spill: true, is_exact: true };
 
@@ -107,7 +107,7 @@ fn adds_by_batches(node: &Arc<dyn ExecutionPlan>) -> bool {
     })
 }
 
-/// The plan, whose joins go to files where memory is short. Joins of NOT IN with missing keys remain as they are.
+/// The plan with joins that go to files if memory is short. Joins of NOT IN with missing keys remain as they are.
 pub(in crate::rows) fn with_grace_joins(
     plan: Arc<dyn ExecutionPlan>,
     rules: JoinRules,
@@ -232,7 +232,7 @@ struct HeldRows {
 }
 
 impl HeldRows {
-    /// The rows, each of which is counted until it is read: the reader counts it then.
+    /// The rows, which are charged until they are read: the reader charges them then.
     fn rows(self) -> Rows {
         let HeldRows { batches, memory } = self;
         let rows = stream::iter(batches).map(move |(batch, bytes)| {
@@ -249,7 +249,7 @@ impl HeldRows {
     }
 }
 
-/// How the join runs.
+/// The form in which the join runs.
 enum JoinForm {
     /// In memory, so far. These are the rows of the first side, should the table be refused memory.
     Begun(Rows),
@@ -284,7 +284,7 @@ impl Build {
         let memory = MemoryConsumer::new("table of a join").register(context.memory_pool());
         let rest = join.left().execute(0, context.clone())?;
         let schema = rest.schema();
-        // It may be read behind its end.
+        // It may be polled after its end.
         let mut rest = rest.fuse();
         // Batches may be slices of the same rows.
         let (mut batches, mut counted) = (Vec::new(), RecordBatchMemoryCounter::new());
@@ -415,7 +415,7 @@ fn table(
         }
     });
     let table = over(join, first, second, kind == JoinType::Full)?.build()?;
-    // One that DataFusion's join fills itself.
+    // The filter that DataFusion's join fills itself.
     let filter = join.dynamic_expressions_produced().pop();
     let filter = filter.map(|filter| filter as Arc<dyn Any + Send + Sync>);
     let filter = filter.and_then(|filter| filter.downcast::<DynamicFilterPhysicalExpr>().ok());

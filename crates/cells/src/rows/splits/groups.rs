@@ -46,7 +46,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 const SAMPLE_ROWS: usize = 1 << 16;
 const SAMPLE_BYTES: usize = 8 << 20;
 
-/// Groups are few if so many rows share one on average.
+/// Groups are few if on average this many rows share one.
 const ROWS_OF_GROUP: usize = 4;
 
 /// Aggregates whose results for parts of the rows can be merged. Others need the rows of a group at once.
@@ -135,7 +135,7 @@ pub(super) fn final_over(
     Ok(Arc::new(merged))
 }
 
-/// What is computed elsewhere.
+/// Inputs that are computed elsewhere.
 #[derive(Debug, Clone, Default)]
 struct Elsewhere {
     /// The groups of each split.
@@ -320,7 +320,7 @@ async fn groups(
         _ => {}
     }
     let (schema, batch_rows) = (aggregate.schema(), context.session_config().batch_size());
-    // The rows that were read are dropped with `input` where they come from elsewhere.
+    // The rows that were read are dropped with `input` if they are computed elsewhere.
     let input = match elsewhere.many {
         Some(Many::Parts(remote)) => {
             let parts = remote.output_partitioning().partition_count();
@@ -363,18 +363,18 @@ pub(super) fn evaluated(
     keys.iter().map(|key| key.evaluate(rows)?.into_array(rows.num_rows())).collect()
 }
 
-/// What the first rows show.
+/// The groups that the first rows show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Groups {
     /// Many rows share a group.
     Few,
     /// Many groups, or large rows.
     Many,
-    /// The first partition has no other rows, and they are small.
+    /// The first partition has no further rows, and the rows are small.
     All,
 }
 
-/// Reads the first rows: returns the same input, and what they show.
+/// Reads the first rows. Returns the same input, and the groups that the rows show.
 async fn sampled(
     input: &Arc<dyn ExecutionPlan>,
     keys: &[Arc<dyn PhysicalExpr>],
@@ -397,7 +397,7 @@ async fn sampled(
         groups.extend(hashes.iter().copied());
         rows += counted.num_rows();
         bytes += value_bytes(&counted);
-        // Without asking: a refusal would change the choice.
+        // Unconditionally: a refusal would change the choice.
         memory.grow(get_record_batch_memory_size(&batch));
         begun.push(batch);
     }
@@ -441,7 +441,7 @@ impl ExecutionPlan for Begun {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        // A partition that runs again begins anew.
+        // A partition that runs again starts from its beginning.
         let first = match partition {
             0 => self.first.lock().unwrap_or_else(PoisonError::into_inner).take(),
             _ => None,

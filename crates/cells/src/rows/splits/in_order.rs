@@ -26,22 +26,22 @@ use tokio::task::JoinSet;
 /// Parts that are started for each turn, as a rule.
 pub(super) const WINDOW: usize = 4;
 
-/// What parts that run at the same time may use.
+/// Limits on parts that run at the same time.
 pub(super) struct Bounds {
     /// Parts that compute at the same time.
     pub(super) turns: usize,
-    /// Parts that are started for each turn. A part that waits for its reader gives its turn to another one, so this bounds
-    /// those that retain what they have computed.
+    /// Parts that are started for each turn. A part that waits for its reader gives its turn to another one, so this
+    /// bounds the parts that retain computed items.
     pub(super) window: usize,
-    /// Upper bound on the bytes that are held for the reader, but for one item of each part. They are reserved at the
-    /// start, so that nobody misses them later; if that is refused, nothing is held.
+    /// Upper bound on the bytes that are held for the reader, beside one item of each part. They are reserved at the
+    /// start, so that they are available later; if that is refused, nothing is held.
     pub(super) bytes: usize,
     pub(super) memory: MemoryReservation,
 }
 
 pub(super) type Begin<T> = Box<dyn Fn(usize) -> BoxStream<'static, Result<T>> + Send + Sync>;
 
-/// Begins parts that share a state, with a new one.
+/// Begins parts that share a state, with a new state.
 pub(super) type Anew<T> = Box<dyn Fn() -> Result<Begin<T>> + Send + Sync>;
 
 /// An item and its bytes.
@@ -116,7 +116,7 @@ struct InOrder<T> {
     bytes: usize,
     /// Items that were read.
     all_read: usize,
-    /// Those of the first running part.
+    /// Items of the first running part that were read.
     read: usize,
     /// The next items that are skipped: they were read before their parts ran again.
     skipped: usize,
@@ -199,8 +199,8 @@ impl<T: Send + 'static> InOrder<T> {
         }
     }
 
-    /// Ends all parts and lets the first one run again, alone, if it failed for want of memory. Those before it run
-    /// again, too, if they share a state.
+    /// Ends all parts and lets the first one run again, alone, if it ran out of memory. Those before it run again, too,
+    /// if they share a state.
     async fn again_alone(&mut self, error: DataFusionError) -> Result<()> {
         if self.window == 1 || !is_out_of_memory(&error) {
             return Err(error);

@@ -20,7 +20,7 @@ pub(super) enum KeyBounds {
 }
 
 pub(super) struct ByteBounds {
-    /// What all bounds begin with.
+    /// The common prefix of all bounds.
     prefix: Vec<u8>,
     /// The bounds, each with the number of its bytes behind the prefix.
     bounds: Vec<(u128, Bound)>,

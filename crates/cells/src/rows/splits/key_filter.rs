@@ -48,8 +48,8 @@ use std::sync::Arc;
 
 const STATE: RandomState = RandomState::with_seed(0x6b65_7973);
 
-/// Keys are rare if at least so many are possible for each of them. The reader of Parquet takes two to three times as
-/// long for rows between which it leaves out others: it loses where a tenth of the rows pass, and wins where a hundredth
+/// Keys are rare if at least this many are possible for each of them. The reader of Parquet takes two to three times as
+/// long for rows if it skips others between them: it loses where a tenth of the rows pass, and wins where a hundredth
 /// does (measured).
 const POSSIBLE_OF_RARE: u64 = 32;
 
@@ -67,9 +67,9 @@ pub(in crate::rows) struct Keys {
     pub(in crate::rows) schema: SchemaRef,
     /// The filter that the probe side's scan has.
     pub(in crate::rows) filter: Arc<DynamicFilterPhysicalExpr>,
-    /// Whether a missing key equals a missing key.
+    /// True if missing keys are equal.
     pub(in crate::rows) is_null_equal: bool,
-    /// So many keys are rare, more are not; `None` if the scan never leaves out single rows.
+    /// Maximum number of rare keys; `None` if the scan never skips single rows.
     pub(in crate::rows) rare_max: Option<u64>,
 }
 
@@ -84,7 +84,7 @@ pub(in crate::rows) struct KeysExec {
 pub(super) struct Applied(HashMap<u64, Option<u64>>);
 
 impl Applied {
-    /// Those of all scans of a plan.
+    /// The filters of all scans of a plan.
     pub(super) fn of(plan: &Arc<dyn ExecutionPlan>) -> Result<Self> {
         let mut filters: HashMap<u64, Option<u64>> = HashMap::new();
         plan.each(|node| {
@@ -162,7 +162,7 @@ impl KeysExec {
     }
 }
 
-/// True if some operator may leave out rows.
+/// True if some operator may drop rows.
 fn is_chosen(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     plan.any(|node| {
         Ok(node.is::<FilterExec>()
@@ -210,8 +210,8 @@ impl ExecutionPlan for KeysExec {
     }
 }
 
-/// What is known of the keys so far. It takes no more memory for more keys, so that the filter, and with it the batches
-/// of the probe side, do not depend on the memory.
+/// The keys so far. Its size does not depend on their number, so that the filter, and with it the batches of the probe
+/// side, do not depend on the memory.
 struct Seen {
     /// `None` once the keys are not rare.
     rare: Option<Rare>,
@@ -276,7 +276,7 @@ impl Seen {
 /// Keys that are rare so far.
 struct Rare {
     words: Words,
-    /// Their number, as far as the words tell keys apart.
+    /// Number of keys, as far as the words distinguish them.
     keys: u64,
     max: u64,
     memory: MemoryReservation,
@@ -331,7 +331,7 @@ impl Words {
         self.0[self.word(hash)] & bits == bits
     }
 
-    /// Halves the filter until so many keys fill it: a key's word is then that of the same key in both halves.
+    /// Halves the filter until `keys` keys fill it: a key's word is then that of the same key in both halves.
     fn fold(&mut self, keys: usize) {
         while self.0.len() > 1 && keys <= self.0.len() / 2 * KEYS_OF_WORD {
             let upper = self.0.split_off(self.0.len() / 2);

@@ -194,7 +194,7 @@ impl Keys {
             let place = |(row, key): (usize, K)| (key, (batch as u32, row as u32));
             sorted.extend(numbers.into_iter().enumerate().map(place));
         }
-        // Entries come in the order of their places.
+        // Entries are in the order of their places.
         radix::sort(&mut sorted);
         Ok(sorted)
     }
@@ -299,7 +299,7 @@ impl Keys {
                 Run::Bytes(run) => bytes.push(run),
             }
         }
-        // Runs come in the order of their batches. The stable sorts find them and may merge them.
+        // Runs are in the order of their batches. The stable sorts find them and may merge them.
         radix::sort(&mut narrow);
         radix::sort(&mut wide);
         if let Kind::Bytes(encoding) = &self.kind {

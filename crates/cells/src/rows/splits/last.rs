@@ -43,7 +43,7 @@ impl Drop for End {
     }
 }
 
-/// The input; the end of its last partition comes when the others have ended.
+/// The input; its last partition ends when the others have ended.
 pub(super) fn ending_last(
     input: Arc<dyn ExecutionPlan>,
     others: &Others,

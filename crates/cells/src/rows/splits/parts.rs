@@ -59,7 +59,7 @@ const PARTS_OF_PART: usize = 64;
 /// Rows that wait for their part may take this part of a statement's memory for rows.
 const WAITING_SHARE: usize = 2;
 
-/// The same on a worker, which may have to take over the rows of another one.
+/// As [`WAITING_SHARE`], on a worker, which may have to take over the rows of another one.
 const KEPT_SHARE: usize = 4;
 
 /// Hashes keys for parts, in the same way in each run.
@@ -89,12 +89,12 @@ pub(super) async fn by_parts(
 pub(super) struct PartGroups {
     pub(super) aggregate: AggregateExec,
     pub(super) context: Arc<TaskContext>,
-    /// False where groups that do not fit into memory are an error.
+    /// If false, groups that do not fit into memory are an error.
     pub(super) may_spill: bool,
 }
 
 impl PartGroups {
-    /// The groups of a part that was scattered that many times more.
+    /// The groups of a part that was scattered `depth` more times.
     pub(super) fn of(
         self: Arc<Self>,
         of: Arc<Scattered>,
@@ -108,7 +108,7 @@ impl PartGroups {
         stream::once(begun).try_flatten().boxed()
     }
 
-    /// As [`PartGroups::of`], of rows with so many bytes of values.
+    /// As [`PartGroups::of`], of rows with `bytes` bytes of values.
     async fn of_rows(
         self: Arc<Self>,
         bytes: usize,
@@ -147,7 +147,7 @@ fn in_memory(
     groups.map(checked).boxed()
 }
 
-/// The rows of a part that come from elsewhere, once: an extension of the configuration with which it is computed.
+/// The rows of a part that other processes send, once: an extension of the configuration with which it is computed.
 pub(in crate::rows) struct ArrivingPart {
     bytes: usize,
     before: usize,
@@ -155,7 +155,7 @@ pub(in crate::rows) struct ArrivingPart {
 }
 
 impl ArrivingPart {
-    /// Rows with so many bytes of values, in the order of the splits. The parts before have so many rows.
+    /// Rows with `bytes` bytes of values, in the order of the splits. The parts before have `before` rows.
     pub(in crate::rows) fn new(
         bytes: usize,
         before: usize,
@@ -170,10 +170,10 @@ impl ArrivingPart {
     }
 }
 
-/// What is computed of the rows of a part.
+/// The computation over the rows of a part.
 #[derive(Debug, Clone)]
 enum Work {
-    /// Their groups. The aggregate has the splits as its input.
+    /// Groups. The aggregate has the splits as its input.
     Groups(Box<AggregateExec>),
     /// The sorted rows, with the results of windows if there are some.
     Sort(SortOfSplits, Option<Box<WindowsExec>>),
@@ -189,7 +189,7 @@ pub(in crate::rows) struct PartsExec {
     properties: Arc<PlanProperties>,
 }
 
-/// The properties of so many parts of rows. Constants and equal columns remain.
+/// The properties of `parts` parts of rows. Constants and equal columns remain.
 fn of_parts(known: &EquivalenceProperties, parts: usize) -> Arc<PlanProperties> {
     let mut known = known.clone();
     known.clear_orderings();
@@ -297,7 +297,7 @@ impl PartsExec {
         self.input().schema().fields().len()
     }
 
-    /// Fails unless there are some splits, which exist.
+    /// Fails unless the range has splits, and only ones that exist.
     fn check(&self, splits: &Range<usize>) -> Result<()> {
         if splits.start >= splits.end || splits.end > self.count_splits() {
             let all = self.count_splits();
@@ -309,7 +309,7 @@ impl PartsExec {
     /// Chooses samples of the rows of some splits, for the bounds of parts.
     ///
     /// # Errors
-    /// Those of the splits; splits that do not exist; parts without bounds.
+    /// The errors of the splits; splits that do not exist; parts without bounds.
     pub(in crate::rows) async fn sampled(
         &self,
         splits: Range<usize>,
@@ -330,11 +330,11 @@ impl PartsExec {
         }
     }
 
-    /// Distributes the rows of some of the splits to the parts. Those of a sort have bounds; their rows are not computed
-    /// again if they wait since they were sampled.
+    /// Distributes the rows of some of the splits to the parts. Parts of a sort have bounds; rows that were retained
+    /// when they were sampled are not computed again.
     ///
     /// # Errors
-    /// Those of the splits; splits that do not exist.
+    /// The errors of the splits; splits that do not exist.
     pub(in crate::rows) async fn scattered(
         &self,
         splits: Range<usize>,

@@ -14,7 +14,7 @@ use std::ops::{BitOrAssign, BitXor};
 const BITS: u32 = 8;
 const DIGITS: usize = 1 << BITS;
 
-/// Below so many entries the steps over the digits' counts cost more than comparisons.
+/// Below this many entries the steps over the digits' counts cost more than comparisons.
 const SMALL: usize = 256;
 
 /// A number with digits.
@@ -88,7 +88,7 @@ fn step<K: Radix, P: Copy>(
     }
 }
 
-/// Where the digits begin that hold all of these bits. Each begins with one of them.
+/// The shifts of digits that cover all of these bits. Each digit begins with one of them.
 fn shifts(mut bits: u128) -> Vec<u32> {
     let mut shifts = Vec::new();
     while bits != 0 {
@@ -106,7 +106,7 @@ mod tests {
     /// The key of an entry, from its number, the number of entries and a random number.
     type Key = fn(u128, u128, u128) -> u128;
 
-    /// Of a generator of random numbers.
+    /// Multiplier of a generator of random numbers.
     const FACTOR: u128 = 0x2360_ed05_1fc6_5da4_4385_df64_9fcc_f645;
 
     /// The upper 64 bits of each are its keys of 64 bits.

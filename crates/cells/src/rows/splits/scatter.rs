@@ -35,7 +35,7 @@ use std::sync::Arc;
 /// The part of each row of a partition of the input; a row that is in none has the number of parts.
 type PartsOf = Box<dyn Fn(usize, &RecordBatch) -> Result<Vec<u32>> + Send + Sync>;
 
-/// What decides the part of a row.
+/// Determines the part of a row.
 pub(super) struct Scatter {
     pub(super) parts: usize,
     pub(super) of: PartsOf,
@@ -154,8 +154,8 @@ impl Scattered {
         }
     }
 
-    /// As [`Scattered::rows`], in batches of at most so many rows, and fewer if these are long. They share no memory with
-    /// other parts.
+    /// As [`Scattered::rows`], in batches of at most `batch_rows` rows, and fewer if these are long. They share no
+    /// memory with other parts.
     pub(in crate::rows) fn apart(
         &self,
         part: usize,
@@ -190,7 +190,7 @@ impl Scattered {
     }
 }
 
-/// Batches of rows that are moved end at about so many bytes of values.
+/// Bytes of values at which batches of moved rows end.
 const APART_BYTES: usize = 16 << 20;
 
 /// The rows of a batch, in pieces that are not larger than [`APART_BYTES`], unless they are single rows.
@@ -376,7 +376,7 @@ impl Lists {
     }
 }
 
-/// Bytes of a value whose width is not known, and of what surrounds a text.
+/// Assumed bytes of a value of unknown width, and of the overhead of a text.
 const NOMINAL_BYTES: usize = 16;
 
 /// Bytes of the values of some rows: the same whatever batches they are in and whatever buffers hold them.
@@ -415,7 +415,7 @@ fn list_bytes<O: OffsetSizeTrait>(lists: &GenericListArray<O>) -> usize {
     array_bytes(&lists.values().slice(of.start, of.len()))
 }
 
-/// What the offsets of texts or lists refer to.
+/// The range that the offsets of texts or lists refer to.
 fn range<O: OffsetSizeTrait>(offsets: &[O]) -> Range<usize> {
     offsets[0].as_usize()..offsets[offsets.len() - 1].as_usize()
 }

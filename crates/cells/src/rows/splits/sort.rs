@@ -219,7 +219,7 @@ struct Sort {
     context: Arc<TaskContext>,
 }
 
-/// The sorted rows of a task, which runs beside others: at most so many bytes in memory. In the result they are behind
+/// The sorted rows of a task, which runs beside others: at most `most` bytes in memory. In the result they are behind
 /// `before` others.
 pub(super) async fn sorted_beside(
     input: Arc<dyn ExecutionPlan>,
@@ -237,14 +237,14 @@ pub(super) async fn sorted_beside(
 pub(super) enum Sorted {
     /// In memory, in parts.
     Parts(Arc<Merge>),
-    /// As they are merged from files.
+    /// Merged from files.
     Stream(BoxStream<'static, Result<RecordBatch>>),
     /// By workers, in the partitions of this plan.
     Elsewhere(Arc<dyn ExecutionPlan>),
 }
 
 impl Sorted {
-    /// All rows, in order, and at most so many in a batch if they are in memory.
+    /// All rows, in order, and at most `batch_rows` in a batch if they are in memory.
     pub(super) fn rows(
         self,
         batch_rows: usize,
@@ -282,8 +282,8 @@ impl Sorted {
     }
 }
 
-/// The bounds of parts that are sorted elsewhere: as many as workers have turns. Others would retain their rows there until
-/// they are read.
+/// The bounds of parts that are sorted elsewhere: as many parts as workers have turns. Further parts would retain their
+/// rows on the workers until they are read.
 pub(super) fn of_sorted(
     name: &str,
     parts: &Arc<dyn ExecutionPlan>,
@@ -361,7 +361,7 @@ impl Sort {
             }
             held.add(run);
         }
-        // What is computed ahead has memory, which the merge of files may need.
+        // Releases the rows that were computed ahead: the merge of files may need their memory.
         drop(runs);
         let Some(mut files) = files else {
             return Ok(Sorted::Parts(Arc::new(self.merged(held))));
@@ -471,8 +471,8 @@ impl Numbers {
 }
 
 impl Merge {
-    /// The number of parts, and what begins each of them. A batch has at most so many rows. With the number of the rows
-    /// before the first part, batches end where [`evenly`] ends them, or with their part.
+    /// The number of parts, and a function that begins each of them. A batch has at most `batch_rows` rows. With the
+    /// number of the rows before the first part, batches end where [`evenly`] ends them, or with their part.
     pub(super) fn all(
         self: Arc<Self>,
         batch_rows: usize,

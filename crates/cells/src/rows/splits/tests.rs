@@ -218,7 +218,7 @@ pub(in crate::rows) fn file() -> (tempfile::TempDir, std::path::PathBuf) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn splits_have_the_rows_of_the_whole_and_the_same_bits_on_any_threads() {
+async fn splits_have_the_same_rows_and_bits_on_any_number_of_threads() {
     let (_directory, path) = file();
     let world = |threads, is_split| World { threads, memory: 1 << 30, is_split };
     for sql in QUERIES {
@@ -349,7 +349,7 @@ async fn readers_leave_out_rows_where_keys_are_rare() {
     let (rows, rare) = left_out(RARE_GROUPS, true).await;
     assert!((ROWS * 9 / 10..ROWS).contains(&rows), "{rows} rows below groups");
     assert!(is_close(&rare, &left_out(RARE_GROUPS, false).await.1));
-    // Conditions leave out groups of rows alone; and errors of a key that is computed are not for the reader.
+    // Conditions skip only groups of rows; and errors of a computed key are not for the reader.
     let computed = RARE.replace("t.k = u.id", "t.k + 1 = u.id");
     for sql in [COMMON, computed.as_str(), QUERIES[1], QUERIES[13]] {
         assert_eq!(left_out(sql, true).await.0, 0, "{sql}");

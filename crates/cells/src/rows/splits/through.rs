@@ -1,4 +1,4 @@
-//! An operator that does something with the rows of each partition.
+//! An operator that transforms the rows of each partition.
 
 use crate::rows::single::{over, shown_by_name, usual};
 use datafusion::arrow::record_batch::RecordBatch;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub(super) type Rows = BoxStream<'static, Result<RecordBatch>>;
 
-/// What becomes of the rows of a partition.
+/// The transformation of the rows of a partition.
 type Through = Arc<dyn Fn(usize, Rows) -> Rows + Send + Sync>;
 
 struct ThroughExec {
@@ -22,7 +22,7 @@ struct ThroughExec {
     rows: Through,
 }
 
-/// The input, with what `rows` makes of the rows of a partition. `properties` describe the result.
+/// The input, with the rows of each partition transformed by `rows`. `properties` describe the result.
 pub(super) fn through(
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,

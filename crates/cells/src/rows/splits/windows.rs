@@ -215,13 +215,13 @@ impl ExecutionPlan for WindowsExec {
                 }
                 Sorted::Elsewhere(parts) if has_parts => {
                     let count = parts.output_partitioning().partition_count();
-                    // As many as workers sort, within the memory for what is computed here.
+                    // As many parts as workers sort, within the memory for the windows, which are computed here.
                     let mut held = of_sorted("windows", &parts, &context);
                     held.turns = held.turns.min(memory_of(&context) / SPLIT_BYTES);
                     each.of_parts(count, partitions_of(parts, context.clone()), held)
                 }
                 sorted => {
-                    // A sort that merges files asks for memory as it goes on, and so do windows.
+                    // A sort that merges files requests memory while it runs, and so do windows.
                     let most = match &sorted {
                         Sorted::Stream(_) => memory_of(&context) / MERGE_SHARE,
                         Sorted::Parts(_) | Sorted::Elsewhere(_) => usize::MAX,
@@ -337,11 +337,11 @@ struct Partitions {
     held: Vec<RecordBatch>,
     /// The rows of these.
     count: usize,
-    /// The bytes of those that came since some were computed.
+    /// The bytes of batches that arrived since rows were last computed.
     bytes: usize,
     /// Batches may be slices of the same rows.
     counted: RecordBatchMemoryCounter,
-    /// Held rows, or bytes, from which on they are computed.
+    /// Number of held rows, or bytes, at which they are computed.
     wanted: Unit,
     /// Rows that are computed at a time, with the rest of their last partition.
     usual: Unit,
@@ -393,7 +393,7 @@ impl Partitions {
                 None => (self.held.len(), 0),
             };
             if (batch, row) == (0, 0) {
-                // One partition so far. It is looked at again when it has doubled.
+                // One partition so far. It is examined again when it has doubled.
                 self.wanted.rows = self.count * 2;
                 self.wanted.bytes = self.usual.bytes.max(self.bytes * 2).max(1);
                 continue;

@@ -53,7 +53,7 @@ fn more_operands_than_are_searched_exactly_are_paired_greedily() {
 }
 
 #[test]
-fn subscripts_are_read_as_numpys() {
+fn subscripts_are_read_as_in_numpy() {
     let tensor = |rank| Tensor::unnamed(NodeId(0), rank);
     let code = |c: char| c as Label;
     let (terms, output) = read("...ij, jk", &[tensor(4), tensor(2)]).unwrap();

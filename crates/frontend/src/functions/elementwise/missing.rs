@@ -120,7 +120,7 @@ fn clip(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
             result = Value::Tensor(l.map_values(op, a.name, pair, |d| d, a.span)?);
         }
     }
-    // Without a bound it is the argument, but not under its name.
+    // Without a bound the result is the argument, but without its name.
     let t = l.tensor(result, a.span)?;
     Ok(Value::Tensor(Tensor { name: None, is_coordinate: false, ..t }))
 }

@@ -118,7 +118,7 @@ pub(in crate::functions) fn joined(
     dims[axis] = Dim { name, coord, group: None };
     let nodes: Vec<_> = parts.iter().map(|t| t.node).collect();
     let node = l.b.concat(&nodes, axis).at(a.span)?;
-    // What is true of all parts is true of the whole.
+    // Attributes that all parts share are those of the whole.
     let mut attrs = parts[0].attrs.clone();
     attrs.retain(|key, value| parts.iter().all(|t| t.attrs.get(key) == Some(&*value)));
     let is_coordinate = parts.iter().all(|t| t.is_coordinate);

@@ -72,11 +72,11 @@ fn results_keep_their_coordinates_and_the_attributes_of_their_dataset() {
     assert_eq!(of(all), ("height lat station".into(), true));
     assert_eq!(of("SELECT lat[0] AS first, v * 2 AS v FROM curved"), ("first".into(), true));
     assert_eq!(of("SELECT concat([lat, lat]) AS lat FROM curved"), ("lat".into(), true));
-    // What is computed is another thing.
+    // A computed item is no coordinate.
     assert_eq!(of("SELECT lat + 1 AS lat, mean(v) AS h FROM curved"), (String::new(), true));
     assert_eq!(of("WITH c AS (SELECT v, lat FROM curved) SELECT lat FROM c"), ("lat".into(), true));
     assert_eq!(of("SELECT q.lat FROM (SELECT lat FROM curved) q, a"), ("lat".into(), true));
-    // Of several relations those of the first.
+    // The attributes are those of the first relation.
     assert_eq!(of("SELECT lat FROM a, curved"), ("lat".into(), false));
     assert_eq!(of("SELECT ones([2]) AS x"), (String::new(), false));
 }

@@ -72,7 +72,7 @@ impl Dense<'_> {
             inside.insert(other, met.map_err(|e| e.strip_backtrace())?);
         }
         joined.boxes = Some(Boxes { axis, inside });
-        // A key is a label too, and would be in its order, but stands in several rows.
+        // A key is a label too, and would be in its order, but occurs in several rows.
         for (column, own) in joined.columns.iter_mut().zip(by_value) {
             if matches!(&*column, Column::Label { by_value, .. } if by_value != own) {
                 let reason = "a key of the join occurs in several rows of the table";

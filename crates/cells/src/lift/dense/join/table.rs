@@ -5,7 +5,7 @@
 //! t [time, lat, lon] JOIN z (lat, lon, z)   a row for each pair of labels at most: z is cells [1, lat, lon], and rows of
 //!                                           pairs that the table lacks are not kept
 //! ```
-//! A table whose rows match many labels, or of which several match one, is joined as boxes: see [`super::boxes`].
+//! A table whose rows match many labels, or with several rows for a label, is joined as boxes: see [`super::boxes`].
 //! A table has no order of its own, so rows are in the order of the cells on whichever side these are.
 
 use std::collections::{BTreeMap, HashMap};

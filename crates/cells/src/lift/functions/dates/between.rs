@@ -189,8 +189,8 @@ impl Between {
             .ok_or_else(|| refused(format!("`{name}`: '{part}' is not a part of a time")))
     }
 
-    /// The time that the clock shows. Parts of a day are counted between instants, but begin as on the clock, which may be
-    /// half an hour ahead.
+    /// The local time. Parts of a day are counted between instants, but begin in local time, whose offset may have half
+    /// an hour.
     fn placed(&self, us: i64, part: Option<Part>, zone: Option<Tz>) -> Result<i64> {
         let there = shown(us, zone)?;
         Ok(match (self.kind, part) {
@@ -310,7 +310,7 @@ mod tests {
 
     /// Expected values from DuckDB 2.0.
     #[test]
-    fn parts_and_ages_are_those_of_duckdb() {
+    fn parts_and_ages_match_duckdb() {
         for (part, from, to, diff, sub) in [
             ("quarter", "2020-01-31", "2021-02-28", 4, 4),
             ("month", "2020-01-31", "2020-02-29", 1, 1),

@@ -40,12 +40,12 @@ struct Bucket {
     documentation: Documentation,
 }
 
-/// How the starts lie.
+/// The origin of the intervals.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     Usual,
     MovedBy(IntervalMonthDayNano),
-    /// One of them.
+    /// An interval starts at this time.
     At(i64),
 }
 
@@ -178,7 +178,7 @@ impl ScalarUDFImpl for Bucket {
             }
             let place = match (&offsets, &origins) {
                 (Some(offsets), _) => Place::MovedBy(offsets.value(row)),
-                // A time without a zone is one of UTC beside one with a zone.
+                // Beside a time with a zone, a time without one is in UTC.
                 (None, Some((origins, own))) => {
                     Place::At(shown(origins.value(row), own.or(zone).filter(|_| zone.is_some()))?)
                 }
@@ -215,7 +215,7 @@ mod tests {
 
     /// Expected values from DuckDB 2.0.
     #[test]
-    fn starts_are_those_of_duckdb() {
+    fn starts_match_duckdb() {
         let us = |text: &str| parse_period(text, Calendar::Standard).unwrap().0;
         let of = |months, days, hours: i64| {
             IntervalMonthDayNano::new(months, days, hours * 3_600_000_000_000)

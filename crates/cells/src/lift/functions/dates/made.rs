@@ -29,7 +29,7 @@ pub(super) fn functions() -> impl Iterator<Item = ScalarUDF> {
     std::iter::once(timestamp).chain(SPANS.iter().map(|(.., span)| Spans::new(*span).into()))
 }
 
-/// What one of a unit is.
+/// The length of one unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Unit {
     Months(i32),
@@ -64,14 +64,14 @@ static SPANS: [(&str, &str, Span); 13] = [
     ("microsecond", "microseconds", span("to_microseconds", Unit::Nanos(1000))),
 ];
 
-/// The function that makes intervals of numbers of a unit, which is in lower case.
+/// The function that makes intervals of a unit, whose name is in lower case.
 pub(in crate::lift) fn span_of(unit: &str) -> Option<&'static str> {
     let found = SPANS.iter().find(|(one, several, _)| *one == unit || *several == unit);
     found.map(|(.., span)| span.function)
 }
 
 impl Span {
-    /// True for units of which there are parts.
+    /// True for units that allow fractions: milliseconds and seconds.
     fn has_parts(self) -> bool {
         matches!(self.unit, Unit::Nanos(1_000_000 | 1_000_000_000))
     }
@@ -178,7 +178,7 @@ struct Timestamp {
     documentation: Documentation,
 }
 
-/// The time of a date and a clock. The clock may show 24:00 and the 60th second.
+/// The time of a date and a time of day, which may be 24:00 or have a 60th second.
 fn made(date: [i64; 5], second: f64) -> Result<i64> {
     let [year, month, day, hour, minute] = date;
     let us = (second * 1e6).round_ties_even();

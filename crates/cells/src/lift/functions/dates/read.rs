@@ -1,5 +1,5 @@
-//! `strptime(s, '%d.%m.%Y')` reads a time in a format, as in DuckDB; `try_strptime` is NULL where the text has another
-//! one. With `%z` the time is an instant.
+//! `strptime(s, '%d.%m.%Y')` reads a time in a format, as in DuckDB; `try_strptime` returns NULL for a text of another
+//! format. With `%z` the time is an instant.
 //!
 //! Texts that are not times of the format are errors, which show the text.
 
@@ -39,7 +39,7 @@ enum Digits {
     HourOf12,
     Minute,
     Second,
-    /// A fraction of a second of at most that many digits.
+    /// A fraction of a second of at most this number of digits.
     Fraction(u32),
 }
 
@@ -137,7 +137,7 @@ fn items(format: &str) -> Result<Vec<Item>> {
     if items.is_empty() { plan_err!("the format of `{STRICT}` is empty") } else { Ok(items) }
 }
 
-/// What a text has said so far.
+/// The fields that have been read so far.
 #[derive(Debug)]
 struct Said {
     year: i64,
@@ -172,7 +172,7 @@ fn read(text: &str, items: &[Item]) -> Option<i64> {
         match *item {
             Item::Spaces => {
                 let after = rest.trim_start_matches(|c: char| c.is_ascii_whitespace());
-                // The spaces at the end of the text are gone.
+                // The spaces at the end of the text are trimmed already.
                 if after.len() == rest.len() && !rest.is_empty() {
                     return None;
                 }

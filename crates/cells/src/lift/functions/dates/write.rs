@@ -62,7 +62,7 @@ enum Number {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Item {
     Char(char),
-    /// A number with at least that many digits.
+    /// A number with at least this many digits.
     Number(Number, usize),
     Weekday {
         is_short: bool,
@@ -75,7 +75,7 @@ enum Item {
     Zone,
 }
 
-/// What a letter after `%` means.
+/// The item of a letter after `%`.
 fn item(letter: char) -> Option<Item> {
     Some(match letter {
         'Y' => Item::Number(Number::Year, 4),
@@ -145,12 +145,12 @@ fn items(format: &str) -> Result<Vec<Item>> {
 
 struct Written<'a> {
     items: &'a [Item],
-    /// Microseconds that the clock shows, and nanoseconds beside them.
+    /// Local time in microseconds, and the nanoseconds within the microsecond.
     us: i64,
     ns: i64,
     calendar: Calendar,
     date: DateTime,
-    /// Seconds by which the clock is ahead of UTC.
+    /// UTC offset in seconds.
     ahead: i64,
     zone: &'a str,
 }
@@ -232,7 +232,7 @@ impl fmt::Display for Written<'_> {
     }
 }
 
-/// The text of a time, in microseconds and nanoseconds beside them.
+/// The text of a time, given in microseconds and the nanoseconds within the microsecond.
 fn written(
     (us, ns): (i64, i64),
     items: &[Item],

@@ -1,10 +1,10 @@
-//! Aggregates of ranges of rows, put together from those of blocks of rows.
+//! Aggregates of ranges of rows, merged from the aggregates of blocks.
 //!
 //! ```text
 //! rows      0 1 2 3 | 4 5 6 7 | 8 9 …      blocks of 256 rows, and blocks of 16 blocks above them
 //! 1 .. 11   . update ──┐ merge   merge │ update
 //! ```
-//! The blocks lie where they do whatever the range, so the bits of a sum follow from the rows alone.
+//! The boundaries of blocks do not depend on the range, so the bits of a sum depend on the rows alone.
 
 use std::ops::Range;
 
@@ -111,7 +111,7 @@ impl Blocks {
     }
 }
 
-/// What a block above a level has of it.
+/// Number of items of a level in one block above it.
 fn size_of_block(level: usize) -> usize {
     if level == 0 { ROWS } else { BLOCKS }
 }
@@ -145,7 +145,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn ranges_are_put_together_from_blocks() {
+    fn ranges_are_merged_from_blocks() {
         let rows = 3 * ROWS * BLOCKS + 100;
         let schema = Arc::new(Schema::new(vec![Field::new("x", DataType::Int64, true)]));
         let aggregate = AggregateExprBuilder::new(sum_udaf(), vec![Arc::new(Column::new("x", 0))])

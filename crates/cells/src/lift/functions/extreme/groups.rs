@@ -1,6 +1,6 @@
 //! The least or greatest float of each group in SQL's order, where NaN is greater than all numbers.
 //!
-//! DataFusion's compares with `<`, so its result for a group with a NaN depends on the NaN's position.
+//! DataFusion compares with `<`, so its result for a group with a NaN depends on the NaN's position.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

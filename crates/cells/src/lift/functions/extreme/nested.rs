@@ -41,7 +41,7 @@ impl Accumulator for Nested {
             make_comparator(values.as_ref(), best.as_ref(), ORDER)?(row, 0) == wanted
         };
         if is_better {
-            // Else it would keep all of the batch.
+            // A slice would keep the whole batch in memory.
             self.best = ScalarValue::try_from_array(values, row)?.compacted();
         }
         Ok(())

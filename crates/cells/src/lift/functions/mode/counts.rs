@@ -18,7 +18,7 @@ use datafusion::physical_plan::aggregates::order::GroupOrdering;
 use super::{NAME, equal_bits};
 use crate::lift::functions::discrete::list_of;
 
-/// The type in which values are kept: texts as views, which may have more than 2 GiB.
+/// The type in which values are stored: texts as views, which may have more than 2 GiB.
 pub(super) fn kept_as(of: &DataType) -> DataType {
     match of {
         DataType::Utf8 | DataType::LargeUtf8 => DataType::Utf8View,
@@ -55,10 +55,10 @@ fn filtered(values: &ArrayRef, mask: Option<&BooleanArray>) -> Result<ArrayRef> 
 /// Counts of values, or of pairs of a group and a value.
 struct Counts {
     schema: SchemaRef,
-    /// Numbers the values. Nobody locks it: tables are not `Sync`, and accumulators have to be.
+    /// Assigns a number to each value. The mutex is never locked: it makes the table `Sync`, as accumulators must be.
     table: Mutex<Box<dyn GroupValues>>,
     table_bytes: usize,
-    /// How often the value of each number came.
+    /// The count of each value, by its number.
     times: Vec<u64>,
     /// The numbers of the values that were added last.
     numbers: Vec<usize>,
@@ -80,7 +80,7 @@ impl Counts {
         Ok(Counts { schema, table, table_bytes, times: Vec::new(), numbers: Vec::new() })
     }
 
-    /// Adds values, each as often as `more` has it, or once.
+    /// Adds values, each as many times as `more` says, or once.
     fn add(&mut self, columns: &[ArrayRef], more: Option<&UInt64Array>) -> Result<()> {
         if columns.iter().any(|column| column.is_empty()) {
             self.numbers.clear();
@@ -101,17 +101,17 @@ impl Counts {
         Ok(())
     }
 
-    /// Takes out all columns and how often each of their rows came.
+    /// Removes and returns all columns and the counts of their rows.
     fn take(&mut self) -> Result<(Vec<ArrayRef>, Vec<u64>)> {
         let times = std::mem::take(&mut self.times);
         if times.is_empty() {
-            // Some tables panic if they are empty.
+            // Some tables panic in `emit` if they are empty.
             let fields = self.schema.fields().iter();
             return Ok((fields.map(|field| new_empty_array(field.data_type())).collect(), times));
         }
         let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
         let columns = table.emit(EmitTo::All)?;
-        // Of several columns, it would still know the numbers of the values that left.
+        // A table of several columns would still know the removed values.
         table.clear_shrink(0);
         self.table_bytes = table.size();
         Ok((columns, times))
@@ -130,7 +130,7 @@ pub(super) struct Whole {
     of: DataType,
     order: SortOptions,
     counts: Counts,
-    /// The most frequent value so far and how often it came: windows ask for it after each row.
+    /// The most frequent value so far and its count: windows evaluate it after each row.
     best: Option<(u64, ScalarValue)>,
 }
 
@@ -140,7 +140,7 @@ impl Whole {
         Ok(Whole { of, order, counts, best: None })
     }
 
-    /// Adds values without NULL. Only they may be more frequent than the best one.
+    /// Adds values without NULL. Only these can become more frequent than the best one.
     fn add(&mut self, values: &ArrayRef, more: Option<&UInt64Array>) -> Result<()> {
         self.counts.add(std::slice::from_ref(values), more)?;
         let compare = make_comparator(values, values, self.order)?;
@@ -224,7 +224,7 @@ struct Pairs {
     count: usize,
 }
 
-/// Lists of so many of the values each.
+/// Splits the values into lists of these lengths.
 fn lists(values: ArrayRef, lengths: &[usize]) -> Result<ArrayRef> {
     if i32::try_from(values.len()).is_err() {
         return exec_err!(
@@ -251,7 +251,7 @@ impl Groups {
         Ok(Groups { of, order, counts, groups: 0 })
     }
 
-    /// Takes out the values of all groups, or of the first ones.
+    /// Removes and returns the values of all groups, or of the first ones.
     fn leaving(&mut self, emit_to: EmitTo) -> Result<Pairs> {
         let (columns, times) = self.counts.take()?;
         let [groups, values] = columns.as_slice() else {

@@ -82,7 +82,7 @@ pub(in crate::lift) const WRITTEN: [(&str, &str, &str); 28] = [
 /// The function whose arguments have the names of fields.
 pub(in crate::lift::names) const STRUCT_PACK: &str = "struct_pack";
 
-/// What a call becomes, whose function is `name` in lower case; `None` for others.
+/// The replacement of a call of the function `name` (in lower case); `None` for other functions.
 pub(super) fn rewritten(function: &Function, name: &str) -> Option<Expr> {
     let called = |name: &str, args: Vec<Expr>| Some(Expr::Function(with(function, name, args)));
     // DataFusion's function of texts has this name, too.
@@ -170,13 +170,13 @@ pub(super) fn rewritten(function: &Function, name: &str) -> Option<Expr> {
     }
 }
 
-/// Whether an operator is between lists.
+/// True for an operator between lists.
 pub(super) fn is_operator(op: &BinaryOperator) -> bool {
     use BinaryOperator::{ArrowAt, AtArrow, PGOverlap};
     matches!(op, AtArrow | ArrowAt | PGOverlap)
 }
 
-/// What an operator between two lists becomes.
+/// The replacement of an operator between two lists.
 pub(super) fn operated(op: &BinaryOperator, left: Expr, right: Expr) -> Expr {
     match op {
         BinaryOperator::PGOverlap => call("array_has_any", vec![left, without_null(right)]),

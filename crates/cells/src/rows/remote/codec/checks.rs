@@ -1,4 +1,4 @@
-//! What is not sent, and what is compared.
+//! Checks whether a plan can be sent, and compares its decoded form.
 
 use super::{PLAN_BYTES_MAX, RowsCodec, scans, short};
 use crate::rows::concat::ConcatExec;
@@ -33,7 +33,7 @@ use datafusion_proto::physical_plan::{
 use datafusion_proto::protobuf;
 use std::sync::Arc;
 
-/// Why a plan stays on the server: the first of its operators that is not sent.
+/// The reason why a plan stays on the server: its first operator that is not sent.
 pub(super) fn stays(template: &Arc<dyn ExecutionPlan>) -> Option<String> {
     let mut reason = None;
     let visited = template.each(|node| {
@@ -77,7 +77,7 @@ fn of_node(node: &Arc<dyn ExecutionPlan>) -> Option<String> {
     (!is_sent).then(|| node.name().to_string())
 }
 
-/// In what a decoded plan differs from the one that was encoded; `None` if it is the same.
+/// A difference between an encoded plan and its decoded form; `None` if they are the same.
 pub(super) fn difference(a: &Arc<dyn ExecutionPlan>, b: &Arc<dyn ExecutionPlan>) -> Option<String> {
     let text = |plan: &Arc<dyn ExecutionPlan>| displayable(plan.as_ref()).indent(true).to_string();
     let (of_a, of_b) = (text(a), text(b));
@@ -200,7 +200,7 @@ impl PhysicalProtoConverterExtension for Strict<'_> {
     }
 }
 
-/// Why an expression is not sent; its inputs are asked by themselves.
+/// The reason why an expression is not sent; its inputs are checked separately.
 fn of_expression(expr: &Arc<dyn PhysicalExpr>) -> Option<String> {
     let lost =
         |what: &str| Some(short(&format!("{what} of the expression `{expr}` is not encoded")));

@@ -191,7 +191,7 @@ async fn parts_have_the_same_text_rows_and_bits_in_another_process() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn expressions_are_evaluated_for_each_value_there_too() {
+async fn per_value_expressions_are_the_same_in_another_process() {
     let (_directory, path) = file();
     let (here, there) = (Process::new(), Process::new());
     let table = here.table(TableFormat::Parquet, &path).await;
@@ -315,7 +315,7 @@ async fn scans_of_other_formats_are_the_same_in_another_process() {
 
 /// The error names the file and the batch, wherever it is read.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn damaged_arrow_files_have_the_same_errors_there() {
+async fn damaged_arrow_files_have_the_same_errors_in_another_process() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("t.arrow");
     let mut file = arrow(0, false);
@@ -402,7 +402,7 @@ async fn functions_keep_their_state() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_is_not_known_stays_with_its_reason() {
+async fn unsupported_parts_stay_with_a_reason() {
     let (_directory, path) = file();
     let (here, _table, part) = scan(&path).await;
     assert_eq!(here.encode(&part).map(|bytes| bytes.is_empty()), Ok(false));
@@ -487,7 +487,7 @@ async fn is_changed_there(here: &Process, part: &Arc<dyn ExecutionPlan>, path: &
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_file_that_changed_is_an_error_there() {
+async fn a_changed_file_is_an_error_in_another_process() {
     let (_directory, path) = file();
     let (here, _table, part) = scan(&path).await;
     is_changed_there(&here, &part, &path).await;
@@ -501,7 +501,7 @@ async fn a_file_that_changed_is_an_error_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn conditions_have_the_same_errors_there() {
+async fn conditions_have_the_same_errors_in_another_process() {
     let (_directory, path) = file();
     let (here, there) = (Process::new(), Process::new());
     let table = here.table(TableFormat::Parquet, &path).await;

@@ -25,8 +25,8 @@ pub(super) fn narrow(mut messages: Given, window: &Arc<Semaphore>) -> Given {
     .boxed()
 }
 
-/// Workers compute the groups of each split, or those of each part, or the rows of each split: what the first rows decide,
-/// and whether there are several workers.
+/// Workers compute the groups of each split, the groups of each part, or the rows of each split: this depends on the
+/// first rows, and on the number of workers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn few_groups_and_many_come_from_workers() {
     let (_directory, file) = file();
@@ -85,9 +85,9 @@ const PARTED: [&str; 3] = [
     "SELECT k, count(DISTINCT r), max(r) FROM (SELECT k, repeat(s, 40) AS r FROM t) q GROUP BY k",
 ];
 
-/// The server groups the rows of parts whose rows another worker keeps and does not give.
+/// The server groups the rows of parts that another worker stores but does not send.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn rows_that_workers_keep_for_each_other_may_be_lost() {
+async fn rows_stored_on_other_workers_may_be_lost() {
     let (_directory, file) = file();
     let world = World::new();
     let server = world.runtime(1 << 30);
@@ -110,9 +110,9 @@ async fn rows_that_workers_keep_for_each_other_may_be_lost() {
     }
 }
 
-/// Rows that do not fit into the memory of a worker are kept in files.
+/// A worker stores rows that do not fit into its memory in files.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn workers_with_little_memory_keep_rows_in_files() {
+async fn workers_with_little_memory_store_rows_in_files() {
     let (_directory, file) = file();
     let world = World::new();
     let server = world.runtime(1 << 30);
@@ -130,7 +130,7 @@ async fn workers_with_little_memory_keep_rows_in_files() {
     }
 }
 
-/// Tasks that wait for their turn leave the connections to those that have one.
+/// Tasks that wait for their turn leave the connections to tasks that have one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn parts_do_not_wait_unread() {
     let (_directory, file) = file();

@@ -48,7 +48,7 @@ async fn parts_of_sorts_come_from_workers_in_the_batches_of_the_server() {
             let is_limited = sql.contains("LIMIT");
             assert!(started == parts || (is_limited && started < parts), "{sql}: {started}");
         }
-        // With one worker, the rows that remain come from there, and the server sorts.
+        // With one worker, the worker sends the rows that remain, and the server sorts.
         let peers = Arc::new(Loopback::new(&world.workers(1, 1 << 30), Way::Nothing));
         let spread = RowsSpread { peers, least_bytes: 1, build_bytes: 1 << 30, all: false };
         let (spread, found) = batches(&server, sql, &file, Some(spread)).await;
@@ -130,9 +130,9 @@ async fn windows_that_stay_are_computed_over_sorted_parts() {
     assert!(stay.reason.starts_with("the FILTER of the window function"), "{stay:?}");
 }
 
-/// The server sorts parts whose rows another worker keeps and does not give, or of which it gives no samples.
+/// The server sorts parts of which another worker stores rows or samples but does not send them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn rows_of_sorts_that_workers_keep_for_each_other_may_be_lost() {
+async fn rows_of_sorts_stored_on_other_workers_may_be_lost() {
     let (_directory, file) = file();
     let world = World::new();
     let server = world.runtime(1 << 30);
@@ -153,9 +153,9 @@ async fn rows_of_sorts_that_workers_keep_for_each_other_may_be_lost() {
     }
 }
 
-/// Rows that do not fit into the memory of a worker are kept in files, before and after they are distributed.
+/// A worker stores rows that do not fit into its memory in files, before and after they are distributed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn workers_with_little_memory_keep_rows_of_sorts_in_files() {
+async fn workers_with_little_memory_store_rows_of_sorts_in_files() {
     let (_directory, file) = file();
     let world = World::new();
     let server = world.runtime(1 << 30);

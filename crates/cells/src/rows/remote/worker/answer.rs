@@ -1,4 +1,4 @@
-//! The answer of a task: its messages, how far it is from time to time, and how it ended.
+//! The answer of a task: its messages, its progress at intervals, and its end.
 
 use super::{Ended, reported};
 use crate::rows::remote::message::{self, lacks};
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Interval, MissedTickBehavior, interval_at};
 
-/// How often a task says how far it is.
+/// Interval of progress messages of a task.
 const RUNS_EVERY: Duration = Duration::from_millis(250);
 
 /// The answer of a task, while it is read.

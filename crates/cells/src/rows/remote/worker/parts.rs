@@ -4,16 +4,17 @@
 //! task p ──▶ own splits ─────────────▶ distributed to parts, once ──▶ rows of part p ──┐
 //!        └─▶ RowsHolders ─▶ another worker: its splits, once ──▶ part p, Done ─────────┴─▶ in the order of the splits: groups
 //! ```
-//! Parts of a sort lie between bounds, which the rows of all splits decide. So a task first asks all workers for samples, once
-//! for all tasks of its worker; a worker retains the rows that it reads for them. Then it asks for its part. A worker that
-//! has not distributed its rows yet gets the bounds in the way in which it gets a plan.
+//! Parts of a sort lie between bounds, which depend on the rows of all splits. So a task first asks all workers for
+//! samples, once for all tasks of its worker; a worker retains the rows that it reads for them. Then the task asks for
+//! its part. A worker that has not distributed its rows yet gets the bounds in the way in which it gets a plan.
 //!
-//! Each worker keeps the rows of some of the splits, by parts: in memory within a share of that of a statement, otherwise in
-//! scratch files. It computes them when the first task asks, so the rows of a worker that was lost are computed again by
-//! whoever is asked for them next. They are the same rows, and who keeps which has no influence on the groups.
+//! Each worker stores the rows of some of the splits, by parts: in memory within a share of a statement's memory,
+//! otherwise in scratch files. It computes them when the first task asks. The rows of a lost worker are recomputed by
+//! the worker that is asked for them next. They are the same rows, and which worker stores them has no influence on the
+//! groups.
 //!
-//! Computing rows for others needs no turn: a task that waits for another worker may have the only one there. A task asks
-//! for all of its rows before it takes a turn.
+//! Computing rows for others needs no turn: a task that waits for them may have the only turn there. A task asks for
+//! all of its rows before it takes a turn.
 
 use super::{Ended, Key, Ready, RowsStart, RowsTasks, Staged, TaskRun, reported};
 use crate::rows::remote::message::{self, Answer, BatchReader, broken};
@@ -35,7 +36,7 @@ use tessera_exec::rows::{ROWS_HOLDER_LOST, RowsDone, RowsPart};
 use tessera_planner::error::Class;
 use tokio::sync::OnceCell;
 
-/// A worker that keeps the rows of some splits.
+/// A worker that stores the rows of some splits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowsHolder {
     /// The first split.
@@ -46,10 +47,10 @@ pub struct RowsHolder {
     pub address: Option<String>,
 }
 
-/// A part of the rows that a worker keeps, as another one asks for it.
+/// A worker's request for a part of the rows that another one stores.
 #[derive(Debug, Clone)]
 pub struct RowsPartStart {
-    /// The statement's run.
+    /// The run of the statement.
     pub query: [u8; 16],
     /// The stage.
     pub stage: u32,
@@ -67,16 +68,16 @@ pub struct RowsPartStart {
     pub bounds: Option<Bytes>,
 }
 
-/// Why the rows that another worker keeps do not come.
+/// The reason why rows of another worker are not available.
 #[derive(Debug)]
 pub enum HolderFault {
-    /// The worker does not answer, or has forgotten the statement.
+    /// The worker does not respond, or has forgotten the statement.
     Lost(String),
     /// An error of the worker.
     Failed(ExecError),
 }
 
-/// Asks other workers for rows that they keep.
+/// Requests rows that other workers store.
 pub trait RowsHolders: Send + Sync {
     /// The messages of a worker: those of [`RowsTasks::part`], in their order. Dropping the stream ends the call.
     fn part(
@@ -86,9 +87,9 @@ pub trait RowsHolders: Send + Sync {
     ) -> BoxStream<'static, Result<Bytes, HolderFault>>;
 }
 
-/// Bytes of rows from other workers that a task reads before it has a turn, an equal share from each. What is larger is
-/// asked for again when the task has its turn. Nothing waits unread: it would fill the window of the connection, and the
-/// tasks that have the turns read from it, too.
+/// Bytes of rows from other workers that a task reads before it has a turn, an equal share from each. Larger data is
+/// requested again when the task has its turn. Nothing waits unread: it would fill the window of the connection, from
+/// which tasks with turns read, too.
 const AHEAD_BYTES: u64 = 1 << 20;
 
 type Answers = BoxStream<'static, Result<Bytes, HolderFault>>;
@@ -96,12 +97,12 @@ type Answers = BoxStream<'static, Result<Bytes, HolderFault>>;
 /// The first split and the one after the last one.
 type Splits = (u32, u32);
 
-/// What is kept of some splits, each computed once, by whoever asks first.
+/// The stored data of some splits, each computed once, for the first request.
 #[derive(Default)]
 struct KeptRange {
-    /// For parts with bounds.
+    /// Samples, for parts with bounds.
     sampled: OnceCell<Arc<Sampled>>,
-    /// Distributed to parts.
+    /// Rows, distributed to parts.
     rows: OnceCell<Arc<Scattered>>,
 }
 
@@ -115,7 +116,7 @@ struct KnownBounds {
 pub(super) struct KeptSplits {
     ranges: Mutex<BTreeMap<Splits, Arc<KeptRange>>>,
     bounds: OnceCell<Arc<KnownBounds>>,
-    /// When workers, by their addresses, did not return samples.
+    /// The times at which workers, by their addresses, did not return samples.
     lost: Mutex<BTreeMap<String, Instant>>,
 }
 
@@ -139,7 +140,7 @@ impl KeptSplits {
         lost.insert(address.to_owned(), Instant::now());
     }
 
-    /// True if nobody has asked for rows.
+    /// True if no rows have been requested.
     pub(super) fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
@@ -170,7 +171,7 @@ impl Ready {
         kept.sampled.get_or_try_init(sampled).await.cloned()
     }
 
-    /// The rows of some splits, by parts. Those between bounds need these unless they are distributed.
+    /// The rows of some splits, by parts. Parts between bounds need the bounds unless the rows are distributed.
     async fn scattered(
         &self,
         parts: &PartsExec,
@@ -196,8 +197,8 @@ impl Ready {
 }
 
 impl RowsTasks {
-    /// Yields a part of the rows that this worker keeps, or samples of them. It computes them if nobody has asked for them.
-    /// They are a [`RowsPart`], the batches, and `Done`, or the error. Dropping the stream ends it.
+    /// Yields a part of the rows that this worker stores, or samples of them, and computes them for the first request.
+    /// The messages are a [`RowsPart`], the batches, and `Done`, or the error. Dropping the stream ends it.
     pub fn part(
         self: &Arc<Self>,
         start: RowsPartStart,
@@ -236,7 +237,7 @@ impl TaskRun {
         Ok(done.map_or(Ended::Lacks, Ended::Done))
     }
 
-    /// Gives what another worker asks for; `None` if that needs the bounds of parts, which did not come.
+    /// Returns the data that another worker requests; `None` if the bounds of parts are needed and missing.
     async fn given(
         &self,
         start: &RowsPartStart,
@@ -267,7 +268,8 @@ impl TaskRun {
         self.sent(rows, None, ready).await.map(Some)
     }
 
-    /// The context of a task that computes a part, with the rows of the part from all who keep some; `None` for other tasks.
+    /// The context of a task that computes a part, with the rows of the part from all workers that store some; `None`
+    /// for other tasks.
     pub(super) async fn arriving(
         &self,
         start: &RowsStart,
@@ -307,7 +309,7 @@ impl TaskRun {
         Ok(Some(Arc::new(own)))
     }
 
-    /// The bounds between parts. They follow from the rows of all splits, whoever keeps which of them.
+    /// The bounds between parts. They depend on the rows of all splits, and not on the workers that store them.
     async fn bounds(
         &self,
         start: &RowsStart,
@@ -398,13 +400,13 @@ impl TaskRun {
     }
 }
 
-/// What is kept of a part.
+/// The extent of the stored rows of a part.
 fn of_part(kept: &Scattered, part: usize) -> RowsPart {
     let (rows, bytes, before) = (kept.count(part), kept.bytes(part), kept.before(part));
     RowsPart { rows: rows as u64, bytes: bytes as u64, before: before as u64 }
 }
 
-/// What a task asks another worker for, without bounds.
+/// The request of a task to another worker, without bounds.
 fn asked(
     start: &RowsStart,
     ready: &Ready,
@@ -431,7 +433,7 @@ async fn said(answers: &mut Answers, address: &str) -> Result<Answer, DataFusion
         Some(Err(HolderFault::Failed(error))) => {
             Err(DataFusionError::External(Box::new(of_holder(error, address))))
         }
-        // Without `Done` nothing says that these are all rows.
+        // Without `Done`, rows may be missing.
         None => Err(lost(address, "its answer ended without `Done`")),
     }
 }
@@ -447,7 +449,7 @@ fn of_holder(error: ExecError, address: &str) -> ExecError {
     }
 }
 
-/// The error of a task whose rows do not come from another worker.
+/// The error of a task whose rows do not arrive from another worker.
 fn lost(address: &str, reason: &str) -> DataFusionError {
     DataFusionError::External(Box::new(ExecError::Reported(Box::new(ErrorReport {
         code: ROWS_HOLDER_LOST.into(),
@@ -473,21 +475,21 @@ fn is_lost(error: &DataFusionError) -> bool {
 struct KeptRows {
     others: Arc<dyn RowsHolders>,
     address: String,
-    /// With the plan and the bounds, which are sent if the worker lacks one of them.
+    /// The request with the plan and the bounds, which are sent if the worker lacks one of them.
     ask: RowsPartStart,
     /// `None` until the rows are asked for.
     answers: Option<Answers>,
     reader: BatchReader,
-    /// What is to come.
+    /// The announced rows.
     of: RowsPart,
     columns: usize,
-    /// Rows and batches that came.
+    /// Rows and batches received.
     rows: u64,
     batches: u64,
 }
 
 impl KeptRows {
-    /// Rows that were not asked for.
+    /// Rows that have not been requested yet.
     fn new(
         others: &Arc<dyn RowsHolders>,
         address: &str,
@@ -507,7 +509,7 @@ impl KeptRows {
         }
     }
 
-    /// Asks for the rows. Returns what is to come when the worker has computed them.
+    /// Requests the rows. Returns the announced rows when the worker has computed them.
     async fn begin(&mut self) -> Result<RowsPart, DataFusionError> {
         let short = RowsPartStart { plan: None, bounds: None, ..self.ask.clone() };
         let mut answers = self.others.part(&self.address, short);

@@ -1,12 +1,13 @@
-//! The frames of rows: where each begins and where it ends.
+//! The first and the last row of each frame.
 //!
 //! ```text
 //! RANGE BETWEEN 7 PRECEDING AND CURRENT ROW, keys 1 3 9 9 12
 //!   targets: keys - 7 = -6 -4 2 2 5      starts: 0 0 1 1 2      ends, of the peers: 1 2 4 4 5
 //! ```
-//! The targets of a distance are computed for all rows at once. As they grow along the rows, so do the bounds, and two of
-//! them that go forward find all frames. Only at the end of a month do targets fall: a month before March 30, 05:00, is
-//! February 28, 05:00, and a month before March 31, 01:00, is February 28, 01:00. There the bounds go back.
+//! The targets of a distance are computed for all rows at once. They grow along the rows, and so do the bounds, so two
+//! cursors that move forward find all frames. Only at the end of a month do targets fall: a month before March 30,
+//! 05:00, is February 28, 05:00, and a month before March 31, 01:00, is February 28, 01:00. There the cursors move
+//! back.
 
 use super::kernels::CHECKED;
 use crate::rows::go_on;
@@ -20,7 +21,7 @@ use datafusion::logical_expr::{WindowFrame, WindowFrameBound, WindowFrameUnits};
 use datafusion::physical_expr::PhysicalSortExpr;
 use std::ops::Range;
 
-/// Where the frames of a call begin and end.
+/// The bounds of the frames of a call.
 #[derive(Debug)]
 pub(super) struct Frames {
     start: Bound,
@@ -40,7 +41,7 @@ enum Bound {
 }
 
 impl Frames {
-    /// `None` for those that are left to DataFusion.
+    /// `None` for frames that are left to DataFusion.
     pub(super) fn of(
         frame: &WindowFrame,
         order: &[PhysicalSortExpr],
@@ -67,7 +68,7 @@ impl Frames {
     }
 }
 
-/// The bound of a frame; `None` for those that are left to DataFusion.
+/// The bound of a frame; `None` for bounds that are left to DataFusion.
 fn bound(
     frame: &WindowFrame,
     bound: &WindowFrameBound,
@@ -122,7 +123,7 @@ pub(super) struct Spans<'a> {
     end: Edge<'a>,
 }
 
-/// A bound, with what it needs of the rows.
+/// A bound, with the data of the rows that it needs.
 enum Edge<'a> {
     Simple(&'a Bound),
     Distance { targets: Targets, is_before: bool },
@@ -154,7 +155,7 @@ impl<'a> Spans<'a> {
         self.partitions.last().map_or(0, |last| last.end)
     }
 
-    /// For each partition its rows, and where the frame of each of these begins and ends.
+    /// For each partition its rows, and the start and the end of the frame of each of these.
     pub(super) fn each(
         &self,
         mut each: impl FnMut(Range<usize>, &[usize], &[usize]) -> Result<()>,
@@ -215,7 +216,7 @@ impl Edge<'_> {
                 for row in rows.clone() {
                     let is_beyond = targets.is_beyond(row);
                     if is_beyond && !is_before {
-                        // NULLs may stand before the row.
+                        // NULLs may precede the row.
                         at = at.max(row);
                     }
                     while !is_beyond && at > rows.start && !targets.is_after(row, at - 1, is_start)
@@ -278,15 +279,15 @@ impl Targets {
         self.beyond.get(row).is_some_and(|is_beyond| *is_beyond)
     }
 
-    /// True if the target of a row, as the start or the end of its frame, comes after another row.
+    /// True if the target of a row, as the start or the end of its frame, is behind another row.
     fn is_after(&self, row: usize, other: usize, is_start: bool) -> bool {
         let order = (self.compare)(other, row);
         if is_start { order.is_lt() } else { order.is_le() }
     }
 }
 
-/// Times and a distance between them as integers, which need no calendar: without months, a day has 24 hours, if clocks
-/// are not set. `None` for others.
+/// Times and a distance between them as integers. A distance without months needs no calendar: a day has 24 hours,
+/// without daylight saving time. `None` for others.
 fn in_units(keys: &ArrayRef, by: &ScalarValue) -> Result<Option<(ArrayRef, ScalarValue)>> {
     const DAY: i128 = 86_400_000_000_000;
     let (DataType::Timestamp(unit, zone), ScalarValue::IntervalMonthDayNano(Some(by))) =

@@ -1,9 +1,9 @@
-//! Aggregates of frames whose values are read from columns: no value of a row is put into an object of its own.
+//! Aggregates of frames whose values are read from columns: no object is created for the value of a row.
 //!
-//! Rows come into a frame and leave it in their order. Totals of integers and decimals are exact, so they may be
-//! subtracted. Sums and variances of floats are made as DataFusion's operator makes them with our accumulators. Of minima
-//! and maxima those rows are kept that may become one. The values of a percentile are ranked once for each partition, and
-//! a tree has how many values of each rank the frame has.
+//! Rows enter and leave a frame in their order. Totals of integers and decimals are exact, so they may be subtracted.
+//! Sums and variances of floats are computed as DataFusion's operator computes them with our accumulators. For minima
+//! and maxima, the rows that may become one are retained. The values of a percentile are ranked once for each
+//! partition, and a tree counts the values of each rank in the frame.
 
 use super::frames::{Frames, Spans};
 use super::{Results, Values, What};
@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How many rows pass between two checks whether the statement was stopped.
+/// Rows between two checks for cancellation.
 pub(super) const CHECKED: usize = 1 << 14;
 
 /// Variances and their roots.
@@ -161,8 +161,8 @@ fn has_extremes(of: &DataType) -> bool {
     is_other || of.is_integer()
 }
 
-/// For each frame the rows that come into it, and those that leave it after that. Before an empty one, all leave. If a
-/// frame begins or ends before the last one does, all its rows come, and all rows of the last one leave.
+/// For each frame the rows that enter it, and the rows that then leave it. Before an empty frame, all rows leave. If a
+/// frame begins or ends before the last one does, all its rows enter, and all rows of the last one leave.
 fn slide(
     first: usize,
     starts: &[usize],
@@ -230,7 +230,7 @@ fn mean(total: &WideTotal, count: usize, factor: i128, result: &DataType) -> Res
     }
 }
 
-/// What `finish` makes of the total and the number of the values of each frame that has some.
+/// Applies `finish` to the total and the number of the values of each frame that has some.
 fn totals<T: ArrowPrimitiveType>(
     values: &ArrayRef,
     result: &DataType,
@@ -302,7 +302,7 @@ fn extreme(
     }
 }
 
-/// In the total order of floats, in which NaN is the greatest.
+/// Extremes in the total order of floats, in which NaN is the greatest.
 fn extremes<T: ArrowPrimitiveType>(
     values: &ArrayRef,
     is_min: bool,
@@ -410,7 +410,7 @@ impl Ranked {
     }
 }
 
-/// How many values of each rank a frame has, as a Fenwick tree: sums of which each covers a power of two of ranks.
+/// The number of values of each rank in a frame, as a Fenwick tree: each sum covers a power of two of ranks.
 struct Tree {
     sums: Vec<i32>,
     /// The greatest power of two that is not above the number of ranks.

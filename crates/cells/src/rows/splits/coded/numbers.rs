@@ -18,18 +18,18 @@ const NONE: u32 = u32::MAX;
 /// Integers between bounds that are no further apart are found by their difference.
 const WINDOW: u64 = 1 << 16;
 
-/// As many pairs of numbers are found in an array.
+/// Maximum pairs of numbers that are looked up in an array.
 const PAIRS: usize = 1 << 18;
 
 /// Short texts that were seen, found by some bits of their hash.
 const RECENT: usize = 256;
 
-/// The view of a text of at most so many bytes has the text itself, and its length in the lowest bits.
+/// The view of a text of at most this many bytes has the text itself, and its length in the lowest bits.
 const INLINE: u32 = 12;
 
 pub(super) struct Numbers {
     columns: Vec<Column>,
-    /// For each column but the first: pairs of what the columns before have, and a number of its own.
+    /// For each column but the first: pairs of the number of the columns before it and of its own number.
     pairs: Vec<Pairs>,
 }
 
@@ -98,7 +98,7 @@ impl Numbers {
         columns
     }
 
-    /// The keys of all groups, in their order. Nothing is numbered then.
+    /// Removes and returns the keys of all groups, in their order.
     pub(super) fn take(&mut self) -> Result<Vec<ArrayRef>> {
         let numbers = self.values_of((0..self.len() as u32).collect());
         self.pairs.fill_with(Pairs::default);
@@ -109,7 +109,7 @@ impl Numbers {
 
 #[derive(Default)]
 struct Pairs {
-    /// By both numbers, the second one in the lower bits, as long as they are few.
+    /// Indexed by both numbers, the second one in the lower bits, as long as they are few.
     near: Vec<u32>,
     bits: u32,
     far: HashMap<(u32, u32), u32, RandomState>,
@@ -230,7 +230,7 @@ impl Column {
             }
     }
 
-    /// The values with these numbers. None is known then.
+    /// Returns the values with these numbers, and forgets all values.
     fn take(&mut self, numbers: Vec<u32>) -> Result<ArrayRef> {
         let kind = self.values.kind.clone();
         let Values { parts, .. } = std::mem::replace(self, Column::new(&kind)).values;
@@ -269,7 +269,7 @@ impl New {
     }
 }
 
-/// Whole numbers, and what is stored as one.
+/// Integers, and types that are stored as integers.
 #[derive(Default)]
 struct Integers {
     /// The numbers of the values from `base` on.
@@ -375,7 +375,7 @@ impl Integers {
     }
 }
 
-/// Texts. One of at most 12 bytes is what its view is.
+/// Texts. Those of at most 12 bytes are identified by their views.
 struct Texts {
     recent: [(u128, u32); RECENT],
     short: HashMap<u128, u32, RandomState>,

@@ -53,14 +53,14 @@ struct Set {
 
 /// Some keys of a finest set.
 struct Coarser {
-    /// Their positions there.
+    /// Their positions in the finest set.
     keys: Vec<usize>,
     /// The groups by the numbers of the values of the keys.
     known: HashMap<Box<[u32]>, u32, RandomState>,
 }
 
 impl Sets {
-    /// True if groups of sets of so many keys can be numbered. A set has true for each key that is NULL in it.
+    /// True if groups of sets of `keys` keys can be numbered. A set has true for each key that is NULL in it.
     pub(super) fn has(keys: usize, nulls: &[Vec<bool>]) -> bool {
         // Bits of `__grouping_id`: the keys, and how often a set came before.
         let bits = keys + (usize::BITS - nulls.len().leading_zeros()) as usize;
@@ -100,7 +100,7 @@ impl Sets {
         self.groups.len()
     }
 
-    /// Numbers the rows of a batch. The groups of each set are asked for then, one set after the other.
+    /// Numbers the rows of a batch. The groups of each set are requested afterwards, one set after the other.
     pub(super) fn number(&mut self, keys: &[ArrayRef]) -> Result<()> {
         self.finest.iter_mut().try_for_each(|finest| finest.number(keys))
     }
@@ -130,7 +130,7 @@ impl Sets {
         finest + sets + self.groups.capacity() * size_of::<(u32, u32)>()
     }
 
-    /// The keys of all groups, in their order. Nothing is numbered then.
+    /// Removes and returns the keys of all groups, in their order.
     pub(super) fn take(&mut self) -> Result<Vec<ArrayRef>> {
         let groups = mem::take(&mut self.groups);
         let taken = self.finest.iter_mut().map(Finest::take);

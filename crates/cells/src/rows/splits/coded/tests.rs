@@ -51,7 +51,7 @@ fn one_of<T: Copy>(column: usize, values: &[T]) -> impl Iterator<Item = Option<T
     (0..ROWS).map(move |row| values.get(some(row, column, values.len() + 1)).copied())
 }
 
-/// The columns of `x`. Those with values that become more have as many as the last row allows.
+/// The columns of `x`. Columns with a growing number of values have the number that the last row allows.
 fn rows() -> RecordBatch {
     const DAY: i64 = 86_400_000;
     let ends = [i64::MIN, i64::MIN + 1, -70_000, -1, 0, 3, 65_535, 65_536, i64::MAX - 1, i64::MAX];
@@ -112,7 +112,7 @@ fn cut(rows: &RecordBatch) -> Vec<RecordBatch> {
     parts
 }
 
-/// A context with the table `x` and so many bytes of memory.
+/// A context with the table `x` and `memory` bytes of memory.
 fn context(schema: SchemaRef, batches: Vec<RecordBatch>, memory: usize) -> SessionContext {
     let config = SessionConfig::new().with_target_partitions(1).with_batch_size(BATCH_ROWS);
     let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(memory));
@@ -320,7 +320,7 @@ fn each_integer_has_one_number() {
     }
 }
 
-/// Where twice as many integers as needed do not exist, there are as many as exist.
+/// A window that would extend beyond the integers ends with them.
 #[test]
 fn windows_end_where_integers_do() {
     let offsets = [100_i64, 10, 80, 70, 55, 10, 0, 101, 65_535, 65_536, 0, 10];

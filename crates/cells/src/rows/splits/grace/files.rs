@@ -54,9 +54,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Parts of the keys, and of the keys of a part that is divided.
 const PARTS: usize = 64;
 const PARTS_LEAST: usize = 4;
-/// A part is divided so that those that it becomes have about this part of a statement's memory.
+/// A part is divided into parts of about this share of a statement's memory.
 const DIVIDED_SHARE: usize = 16;
-/// How often parts of parts are divided.
+/// Maximum divisions of a part.
 const DEPTH_MAX: usize = 3;
 
 /// Rows that wait for their file may take this part of a statement's memory.
@@ -68,7 +68,7 @@ const BLOCK_SHARE: usize = 16;
 /// Parts of the result's rows, by the number of the row of the second side and by that of the first one.
 const RESULT_PARTS: usize = 256;
 const LAST_PARTS: usize = 64;
-/// Least rows of these sides for each.
+/// Minimum rows of these sides for each part.
 const RESULT_ROWS: u64 = 1 << 16;
 
 /// Hashes keys for parts. Parts of parts need other hashes, and the join has its own.
@@ -78,7 +78,7 @@ const fn state(depth: usize) -> RandomState {
 
 struct Side {
     keys: Vec<Arc<dyn PhysicalExpr>>,
-    /// Whether a missing key equals a missing key.
+    /// True if missing keys are equal.
     is_null_equal: bool,
     /// The column of the numbers, if rows without a match are rows of the result.
     kept: Option<usize>,
@@ -185,7 +185,7 @@ impl Pairs {
         stream::iter(parts).flat_map(move |part| self.clone().of(sides.clone(), part, 0)).boxed()
     }
 
-    /// The rows of a pair that was divided that many times.
+    /// The rows of a pair that was divided `depth` times.
     fn of(self: Arc<Self>, sides: Arc<Sides>, part: usize, depth: usize) -> Rows {
         stream::once(async move { self.begun(sides, part, depth).await }).try_flatten().boxed()
     }
@@ -270,7 +270,7 @@ async fn in_files(
         let splits = input.properties().output_partitioning().partition_count();
         lists.read(input, 0..splits, context).await?;
     }
-    // The memory is for the tables.
+    // Frees the memory for the tables.
     lists.spill()?;
     Ok(Arc::new(lists.finish()?))
 }
@@ -306,7 +306,8 @@ struct ResultParts {
     splits: usize,
     /// True if a part has rows of several splits.
     is_shared: bool,
-    /// Parts behind those, of so many rows of the first side each, for rows without a number of the second side.
+    /// Number of further parts, of `last_rows` rows of the first side each, for rows without a number of the second
+    /// side.
     last: usize,
     last_rows: u64,
     /// The columns of both numbers.
@@ -348,7 +349,7 @@ impl ResultParts {
                 return (self.starts.len() as u64 + number / self.last_rows) as u32;
             };
             let number = second.value(row);
-            // Rows follow each other, mostly.
+            // Rows are mostly in order.
             let is_in = |start: &u64| *start <= number;
             if !self.starts.get(part).is_some_and(is_in)
                 || self.starts.get(part + 1).is_some_and(is_in)

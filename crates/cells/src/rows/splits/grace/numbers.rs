@@ -1,4 +1,4 @@
-//! Rows of the inputs of a join with their numbers, by which its rows are put in order.
+//! Rows of the inputs of a join with their numbers, by which its rows are ordered.
 
 use crate::rows::single;
 use crate::rows::splits::through::{Rows, through};

@@ -63,14 +63,14 @@ fn batch(rows: &[Row]) -> RecordBatch {
     RecordBatch::try_new(Arc::new(schema), columns.to_vec()).unwrap()
 }
 
-/// The rows in batches of 100, in partitions of so many rows.
+/// The rows in batches of 100, in partitions of `partition` rows.
 fn scan(rows: &[Row], partition: usize) -> Arc<dyn ExecutionPlan> {
     let batches = |rows: &[Row]| rows.chunks(100).map(batch).collect::<Vec<_>>();
     let partitions: Vec<_> = rows.chunks(partition).map(batches).collect();
     MemorySourceConfig::try_new_exec(&partitions, batch(&[]).schema(), None).unwrap()
 }
 
-/// What is compared.
+/// The condition of a join.
 #[derive(Debug, Clone, Copy)]
 struct On {
     /// `k = k`, or `k IS NOT DISTINCT FROM k AND s = s AND first.v < second.v`.
@@ -176,7 +176,7 @@ fn found(kind: JoinType, batches: &[RecordBatch]) -> Vec<Found> {
 struct Pool {
     /// Bytes of the first side with the hashes of its rows, and of a table with its rows.
     most: [usize; 2],
-    /// What of these was granted at most.
+    /// Peaks of the granted bytes.
     peaks: [AtomicUsize; 2],
     limit: usize,
     used: AtomicUsize,
@@ -386,7 +386,7 @@ async fn joins_go_to_files_where_the_rows_fit_and_their_table_does_not() {
 
 /// DataFusion hashes a batch at a time, so the hashes of one large batch need memory, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn the_hashes_of_the_first_side_are_counted_where_it_is_one_batch() {
+async fn hashes_of_a_first_side_of_one_batch_are_counted() {
     let (first, second) = (first_side(), second_side());
     let on = On { is_all: false };
     let rows = async |kind: JoinType| {

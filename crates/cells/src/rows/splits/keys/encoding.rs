@@ -26,7 +26,7 @@ const ESCAPE: u8 = 1;
 /// The keys of a batch's rows.
 pub(in crate::rows) struct ByteKeys {
     data: Vec<u8>,
-    /// Where the key of each row ends.
+    /// The end of the key of each row.
     ends: Vec<usize>,
 }
 
@@ -49,7 +49,7 @@ impl ByteKeys {
     }
 }
 
-/// How keys become bytes.
+/// The form of keys as bytes.
 pub(super) enum Encoding {
     Columns(Vec<Column>),
     Arrow(RowConverter),
@@ -100,7 +100,7 @@ impl Encoding {
         Ok(ByteKeys { data, ends })
     }
 
-    /// True if the first keys are told apart from those behind them.
+    /// True if the bytes of the first keys can be separated from those behind them.
     pub(super) fn has_columns(&self) -> bool {
         matches!(self, Encoding::Columns(_))
     }

@@ -5,9 +5,9 @@
 //!                    cust_000124 3
 //!                          ───── ─      the 16 bytes behind that are a number
 //! ```
-//! A run is sorted by these numbers, which need no look at the keys. Of equal numbers the bytes that all of their keys
-//! begin with are found, and the 16 bytes behind these are the next numbers. A merge takes the numbers behind what all of
-//! its runs begin with, which follow from those of each run.
+//! A run is sorted by these numbers, without access to the keys. For equal numbers, the common prefix of their keys is
+//! found, and the 16 bytes behind it are the next numbers. A merge takes the numbers behind the common prefix of all
+//! its runs, which follow from the numbers of each run.
 
 use super::super::radix;
 use super::Place;
@@ -20,7 +20,7 @@ pub(super) type Numbered = (u128, Place);
 /// Bytes of a key that are its number.
 const BYTES: usize = size_of::<u128>();
 
-/// So many keys with equal numbers are compared as they are.
+/// Up to this many keys with equal numbers are compared directly.
 const FEW: usize = 3;
 
 /// The first bytes of a key as a number that compares as they do.
@@ -237,7 +237,7 @@ pub(super) fn merged(
     }
     let mut entries = Vec::with_capacity(slices.iter().map(|(_, slice)| slice.len()).sum());
     for (run, slice) in &slices {
-        // What the run's own numbers leave out.
+        // The bytes that the run's own numbers leave out.
         let left_out = behind(run.prefix(), common);
         let head = first_bytes(left_out);
         let number = |number: u128| match left_out.len() {

@@ -5,8 +5,8 @@
 //! split ──▶ …                         ┘
 //!           all rows wait ─────────────▶ distributed to parts, in the order of the splits ──▶ each part is sorted
 //! ```
-//! Samples follow from the rows of a split alone, and bounds from the samples of all splits, so whoever asks for them has
-//! the same ones. Parts follow each other as the rows of the result do. Equal keys are in the order of their splits.
+//! Samples follow from the rows of a split alone, and bounds from the samples of all splits, so all workers get the
+//! same ones. Parts follow each other as the rows of the result do. Equal keys are in the order of their splits.
 
 use super::super::gather::{Unit, bounds, memory_of, partitions_of, turns_of};
 use super::super::in_order::{Begin, in_order};
@@ -39,13 +39,13 @@ const STEP: usize = 16;
 const SAMPLES_MAX: usize = 256;
 const SAMPLE_BYTES_MAX: usize = 16 << 10;
 
-/// Of a longer key these first bytes are the sample. As a bound they are before all keys that begin with them.
+/// Maximum bytes of a key that are the sample. As a bound they are before all keys that begin with them.
 const KEY_BYTES_MAX: usize = 4 << 10;
 
 /// Rows whose parts are not known yet may take this part of a worker's memory for rows of a statement.
 const UNKNOWN_SHARE: usize = 2 * KEPT_SHARE;
 
-/// The tasks of a worker may take this part of its memory for rows of a statement for what they sort.
+/// Share of a worker's memory for rows of a statement that all its tasks may use to sort.
 const SORTING_SHARE: usize = 4;
 
 #[derive(Debug, Clone)]
@@ -57,12 +57,12 @@ pub(super) struct SortOfSplits {
     pub(super) whole: usize,
 }
 
-/// The key of a row that stands for others.
+/// The key of a row that represents others.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::rows) struct Sample {
     key: Vec<u8>,
     split: u32,
-    /// The rows that it stands for.
+    /// Number of rows that it represents.
     rows: u64,
 }
 
@@ -122,7 +122,7 @@ pub(in crate::rows) fn samples_of(batch: &RecordBatch) -> Result<Vec<Sample>> {
 }
 
 impl PartBounds {
-    /// Bounds of at most so many parts with about the same number of rows.
+    /// Bounds of at most `parts` parts with about the same number of rows.
     fn between(mut samples: Vec<Sample>, parts: usize, whole: usize) -> Self {
         samples.sort_unstable();
         let all = samples.iter().map(|sample| sample.rows).sum::<u64>().max(1);
@@ -140,7 +140,7 @@ impl PartBounds {
     }
 }
 
-/// Chooses rows of a split at equal distances, whatever batches they come in.
+/// Chooses rows of a split at equal distances, independent of the batches.
 struct Sampler {
     keys: Arc<Keys>,
     whole: usize,
@@ -191,13 +191,13 @@ impl Sampler {
     }
 }
 
-/// What is found in a split.
+/// The output of a split.
 enum Found {
     Rows {
         split: usize,
         rows: Vec<RecordBatch>,
     },
-    /// Behind its last rows.
+    /// The samples, behind the last rows.
     Samples(Vec<Sample>),
 }
 
@@ -260,12 +260,12 @@ impl SortOfSplits {
         Ok(Sampled { samples, waiting: Mutex::new(Some(Arc::new(waiting))) })
     }
 
-    /// The bounds of so many parts, by the samples of all splits.
+    /// The bounds of `parts` parts, by the samples of all splits.
     pub(super) fn bounds(&self, samples: Vec<Sample>, parts: usize) -> PartBounds {
         PartBounds::between(samples, parts, self.whole)
     }
 
-    /// Distributes the rows of some splits to so many parts. Those that wait are not read again.
+    /// Distributes the rows of some splits to `parts` parts. Rows that `sampled` retains are not read again.
     pub(super) async fn scattered(
         &self,
         splits: Range<usize>,
@@ -307,14 +307,14 @@ impl SortOfSplits {
         Ok(Arc::new(all))
     }
 
-    /// The rows of a part, sorted, of which so many others are before it.
+    /// The rows of a part, sorted; `before` others are before it.
     pub(super) async fn part(
         &self,
         rows: Arc<dyn ExecutionPlan>,
         before: usize,
         context: &Arc<TaskContext>,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        // What does not fit goes to files early: a task whose first rows find no memory would fail.
+        // Rows that do not fit go to files early: a task whose first rows find no memory would fail.
         let most = memory_of(context) / SORTING_SHARE / turns_of(context).max(1);
         sorted_beside(rows, self.order.clone(), (before, most), context).await
     }
@@ -328,7 +328,7 @@ mod tests {
     use datafusion::physical_expr::PhysicalSortExpr;
     use datafusion::physical_expr::expressions::col;
 
-    /// The samples of rows from 0 on that come in batches which end at these rows, by a number or by a text.
+    /// The samples of rows from 0 on, in batches that end at these rows, by a number or by a text.
     fn samples(column: &str, ends: &[usize]) -> Vec<Sample> {
         let batch = |(from, to): (usize, usize)| {
             let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(from as i64..to as i64));
@@ -356,7 +356,7 @@ mod tests {
             let rows = one[0].rows as usize;
             assert_eq!(one.len(), 9000_usize.div_ceil(rows), "{column}");
             assert!(one.iter().all(|sample| sample.split == 5 && sample.rows as usize == rows));
-            // Those of long keys are fewer.
+            // Samples of long keys are fewer.
             assert_eq!(rows, if column == "n" { 64 } else { 1024 }, "{column}");
         }
         assert!(samples("n", &[0]).is_empty());

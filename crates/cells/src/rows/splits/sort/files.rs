@@ -34,7 +34,7 @@ use std::sync::Arc;
 /// A batch in a file takes at most this part of a statement's memory for rows, or is one row.
 const BATCH_SHARE: usize = 256;
 
-/// The bounds of what is computed ahead, by their name.
+/// The limits on rows that are computed ahead, by a name.
 type Ahead = fn(&str, &TaskContext) -> Bounds;
 
 pub(super) struct SortedFiles {
@@ -43,7 +43,7 @@ pub(super) struct SortedFiles {
     schema: SchemaRef,
     manager: SpillManager,
     files: Vec<SortedSpillFile>,
-    /// What the rows that are written may use.
+    /// The limits on rows that are computed ahead.
     ahead: Ahead,
     /// Rows that were written.
     count: u64,

@@ -3,7 +3,7 @@ use datafusion::arrow::array::Int64Array;
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 
 #[test]
-fn rows_that_follow_each_other_are_straight() {
+fn consecutive_rows_are_found() {
     assert_eq!(straight(&[]), 0);
     assert_eq!(straight(&[(3, 7)]), 1);
     assert_eq!(straight(&[(3, 7), (3, 8), (3, 9), (4, 10)]), 3);
@@ -11,7 +11,7 @@ fn rows_that_follow_each_other_are_straight() {
 }
 
 #[test]
-fn a_small_slice_of_many_rows_is_not_its_own() {
+fn a_small_slice_shares_most_of_its_memory() {
     let column: ArrayRef = Arc::new(Int64Array::from(vec![1; 1000]));
     let field = Field::new("k", DataType::Int64, false);
     let schema = Arc::new(Schema::new(vec![field]));

@@ -190,8 +190,8 @@ pub(in crate::rows::splits) fn input_of(
         .ok_or_else(|| internal_datafusion_err!("{} has not one input", window.name()))
 }
 
-/// True if a call has lists or the like as results. Those of a frame that grows may be far larger than the rows, so
-/// they are not kept for whole partitions.
+/// True if a call returns lists or the like. For a growing frame these may be far larger than the rows, so they are not
+/// held for whole partitions.
 fn has_nested(window: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     for call in exprs(window) {
         if call.field()?.data_type().is_nested() {
@@ -201,7 +201,7 @@ fn has_nested(window: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     Ok(false)
 }
 
-/// True if what a projection computes takes a few bytes in each row, also on the way to its results.
+/// True if the results of a projection, and the intermediate ones, take a few bytes in each row.
 fn is_narrow(projection: &ProjectionExec) -> Result<bool> {
     let input = projection.input().schema();
     for item in projection.expr() {
@@ -240,7 +240,7 @@ fn in_source(
     Ok(Some(expr))
 }
 
-/// What is computed for sorted rows of whole partitions.
+/// The computations over sorted rows of whole partitions.
 #[derive(Debug)]
 pub(super) struct Steps {
     /// From the source upwards.
@@ -281,7 +281,7 @@ impl Steps {
         self.steps.iter().any(|step| matches!(step, Step::Calls(calls) if calls.has_whole()))
     }
 
-    /// The memory that some rows of so many bytes need, with all results.
+    /// The memory that `rows` rows of `bytes` bytes need, with all results.
     pub(super) fn memory(&self, rows: usize, bytes: usize) -> usize {
         let (mut copies, mut results) = (1, 0);
         for step in &self.steps {

@@ -54,7 +54,7 @@ fn rows(batch: usize) -> RecordBatch {
     RecordBatch::try_from_iter_with_nullable(columns).unwrap()
 }
 
-/// DataFusion's partial aggregate of a statement over these rows, and what it runs in.
+/// DataFusion's partial aggregate of a statement over these rows, and its task context.
 async fn partial(sql: &str, memory: usize) -> (Arc<dyn ExecutionPlan>, Arc<TaskContext>) {
     let environment = RuntimeEnvBuilder::new()
         .with_memory_pool(Arc::new(GreedyMemoryPool::new(memory)))

@@ -6,7 +6,7 @@ use crate::rows::physical::in_order;
 use datafusion::physical_plan::displayable;
 use datafusion::prelude::{SessionConfig, SessionContext};
 
-/// How many operators of windows are ours, and how many are DataFusion's.
+/// Number of window operators of this crate, and of DataFusion.
 async fn operators(sql: &str) -> (usize, usize) {
     let context = SessionContext::new_with_config(SessionConfig::new().with_target_partitions(1));
     let context = SessionContext::new_with_state(in_order(&context.state()));
@@ -47,7 +47,7 @@ async fn windows_above_one_order_are_computed_together() {
             (2, 0),
         ),
         ("SELECT lag(x) OVER (ORDER BY i) FROM v", (0, 1)),
-        // Lists, which are not kept for whole partitions.
+        // Lists, which are not held for whole partitions.
         ("SELECT sum(x) OVER (ORDER BY i), array_agg(x) OVER (ORDER BY i) FROM v", (0, 1)),
         (
             "SELECT sum(x) OVER (PARTITION BY g ORDER BY i), array_agg(x) OVER (PARTITION BY g) FROM v",

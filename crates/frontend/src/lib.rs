@@ -47,6 +47,7 @@ mod lower;
 pub mod parameters;
 mod parse;
 pub mod paths;
+mod patterns;
 mod rearranged;
 pub mod scope;
 pub mod seasons;

@@ -18,10 +18,21 @@ for view in VIEWS:
 f = Script("cells/newcomers", "What users of DuckDB, PostgreSQL and pandas type first. Expected values from DuckDB.", 1e-12, setup=VIEWS)
 
 
-def same(sql, duck=None):
+def same(sql, duck=None, may_be_empty=False):
     rows = con.execute(duck or sql).fetchall()
-    assert rows, sql
+    assert rows or may_be_empty, sql
     f.rows(sql, rows)
+
+
+air = xr.open_zarr("tests/data/cf/air.zarr")
+AIR = "'tests/data/cf/air.zarr'"
+
+
+def pivoted():
+    """The maxima over times for each longitude below 5, with a column for each latitude, in the order of their texts."""
+    part = air["t2m"].sel(lon=air["lon"][air["lon"] < 5]).max("time").sortby("lon")
+    lats = sorted(part["lat"].values, key=str)
+    return [[float(lon), *(float(part.sel(lat=lat, lon=lon)) for lat in lats)] for lon in part["lon"].values]
 
 
 f.note("Queries that begin with FROM.")
@@ -40,8 +51,6 @@ same("SELECT i, (FROM t SELECT max(x)) AS m FROM t ORDER BY i")
 same("WITH c AS (FROM t SELECT i, k WHERE i < 3) FROM c SELECT k ORDER BY k")
 same("FROM t SELECT i UNION ALL FROM t SELECT k ORDER BY i")
 same("SELECT substring(lower(s) FROM 1 FOR 1) AS a, extract(year FROM '2020-01-01'::date) AS y FROM t WHERE i = 1")
-air = xr.open_zarr("tests/data/cf/air.zarr")
-AIR = "'tests/data/cf/air.zarr'"
 f.rows(f"FROM {AIR} SELECT count(*) AS n WHERE lat > 30", [(int((air["lat"] > 30).sum()) * air["time"].size * air["lon"].size,)])
 f.error("FROM t WHERE i > 1 SELECT i", "syntax: expected the end of the statement, found `SELECT`")
 f.error("FROM t SELECT nothing", "unknown_name")
@@ -70,7 +79,22 @@ same("FROM (PIVOT t ON s IN ('a', 'b') USING sum(x) GROUP BY k) SELECT k, a + 1 
 same("WITH c AS (PIVOT t ON s IN ('a') USING max(x) GROUP BY k) SELECT k FROM c WHERE a > 1")
 same("PIVOT (SELECT s, sum(x) AS x FROM t GROUP BY s) ON s IN ('a', 'b') USING max(x)")
 same("SELECT * FROM t PIVOT (sum(x) FOR s IN ('a', 'b') GROUP BY k) ORDER BY k")
-f.error("PIVOT t ON s USING sum(x)", "unsupported: PIVOT without a list of values")
+
+f.note("PIVOT without a list: a first query finds the values.")
+same("PIVOT t ON s USING sum(x) ORDER BY i")
+same("PIVOT t ON i USING sum(x) GROUP BY s ORDER BY s NULLS LAST")
+same("PIVOT t ON x USING sum(i) AS n, max(s) GROUP BY k ORDER BY k")
+same("PIVOT t ON i % 2 USING sum(x) GROUP BY s ORDER BY s NULLS LAST")
+same("PIVOT (FROM t SELECT s, x, k % 2 AS g WHERE x > 1) ON s USING sum(x) ORDER BY g")
+same("WITH c AS (FROM t WHERE i < 3), d AS (PIVOT c ON s USING max(x) GROUP BY k) FROM d SELECT k, a, b ORDER BY k")
+same("FROM (PIVOT t ON s) SELECT sum(a) AS a, sum(b) AS b")
+same("PIVOT (FROM t WHERE i > 9) ON s USING sum(x) GROUP BY k", may_be_empty=True)
+f.rows(f"PIVOT (FROM {AIR} SELECT lat, lon, t2m WHERE lon < 5) ON lat USING max(t2m) GROUP BY lon ORDER BY lon", pivoted())
+f.error("CREATE VIEW w AS PIVOT t ON s USING sum(x)", "unsupported: PIVOT without a list of values in a view")
+f.error("SELECT * FROM t PIVOT (sum(x) FOR s IN (ANY ORDER BY s))", "unsupported: ORDER BY of the values of PIVOT")
+f.error("PIVOT (FROM range(2001) r(n)) ON n", "too_complex")
+
+f.note("UNPIVOT as a statement.")
 same("UNPIVOT t ON i, k ORDER BY ALL")
 same("UNPIVOT (SELECT i, x, k::double AS k FROM t) ON x, k INTO NAME n VALUE v ORDER BY i, n")
 same("SELECT n, sum(v) AS v FROM (UNPIVOT (SELECT i, x, k::double AS k FROM t) ON x, k INTO NAME n VALUE v) GROUP BY n ORDER BY n")
@@ -104,3 +128,51 @@ f.error("SUMMARIZE", "syntax")
 
 f.note("SHOW TABLES is SHOW TENSORS.")
 f.rows("SHOW TABLES", sorted((view.split()[2], "view", view.split(" AS ", 1)[1]) for view in VIEWS))
+
+f.note("Columns by conditions on their names.")
+con.execute("CREATE VIEW w AS FROM t SELECT i AS id, s AS name, x AS t_min, x * 2 AS t_max, k AS K")
+f.ok("CREATE VIEW w AS FROM t SELECT i AS id, s AS name, x AS t_min, x * 2 AS t_max, k AS K")
+same("SELECT COLUMNS('^t_') FROM w ORDER BY id")
+same("SELECT id, COLUMNS('m[ai]') FROM w ORDER BY id")
+same("SELECT COLUMNS(['id', 'K']) FROM w ORDER BY id")
+same("SELECT COLUMNS(lambda c: c LIKE 't%' OR c = 'K') FROM w ORDER BY id")
+same("SELECT COLUMNS(c -> length(c) = 5) FROM w ORDER BY id", "SELECT COLUMNS(lambda c: length(c) = 5) FROM w ORDER BY id")
+same("SELECT min(COLUMNS(*)) FROM w")
+same("SELECT min(COLUMNS(*)), max(COLUMNS('^t_')) FROM w")
+same("SELECT name, max(COLUMNS(* EXCLUDE (name))) FROM w GROUP BY ALL ORDER BY name NULLS LAST")
+same("SELECT name, sum(COLUMNS('^t_')) FILTER (WHERE id > 1) FROM w GROUP BY name ORDER BY name NULLS LAST")
+same("SELECT COLUMNS(* REPLACE (id * 10 AS id)) FROM w ORDER BY id")
+same("SELECT COLUMNS(['id', 'K']) + COLUMNS(['id', 'K']) * 2 FROM w ORDER BY id")
+same("SELECT COLUMNS(*)::text FROM w ORDER BY id")
+same("SELECT round(coalesce(COLUMNS('^t_'), -1), 1) FROM w ORDER BY id")
+same("SELECT id FROM w WHERE COLUMNS('^t_') > 0.75 ORDER BY id")
+same("SELECT lead(COLUMNS('^t_')) OVER (ORDER BY id) FROM w ORDER BY id")
+same("SELECT low, high - low AS d FROM (SELECT COLUMNS('t_(min|max)') AS 'x_\\1' FROM w ORDER BY id) q(low, high) ORDER BY low NULLS LAST")
+same("SELECT x_min, x_max FROM (SELECT COLUMNS('t_(min|max)') AS 'x_\\1' FROM w) ORDER BY x_min NULLS LAST, x_max")
+same("SELECT COLUMNS(a.*) FROM w a JOIN w b ON a.id = b.\"K\" ORDER BY a.id")
+same("SELECT COLUMNS(*) FROM (SELECT id, t_min FROM w) a JOIN (SELECT id, name FROM w) b USING (id) ORDER BY id")
+same("SELECT * LIKE 't%' FROM w ORDER BY id")
+same("SELECT id, * NOT LIKE '%a%' FROM w ORDER BY id")
+same("FROM w SELECT * ILIKE 'k' ORDER BY id")
+same("SELECT a.* SIMILAR TO 't_m.*' FROM w a ORDER BY id")
+same("WITH c AS (SELECT * LIKE 't%' FROM w) SELECT avg(t_min) AS a, avg(COLUMNS(lambda c: c <> 't_min')) FROM c")
+same("SELECT * RENAME (id AS n) FROM w ORDER BY n")
+same("SELECT * EXCLUDE (name) REPLACE (t_max + 1 AS t_max) RENAME (id AS n, t_min AS low) FROM w ORDER BY n")
+same("SELECT a.* RENAME id AS n, b.name FROM w a JOIN w b ON a.id = b.\"K\" ORDER BY n")
+same("SELECT n + 1 AS m, m * 2 AS d FROM (SELECT * RENAME (id AS n) FROM w) ORDER BY m")
+same("SELECT * EXCLUDE (b.name, b.t_min, b.t_max, b.\"K\") FROM w a JOIN w b ON a.id = b.\"K\" ORDER BY a.id")
+same("SELECT * EXCLUDE (name, \"K\") REPLACE (id % 2 AS id) FROM w WHERE t_min > 1 ORDER BY ALL")
+f.rows(f"SELECT lat, max(COLUMNS('^t2m$')) FROM {AIR} GROUP BY lat ORDER BY lat", [[float(lat), float(air["t2m"].sel(lat=lat).max())] for lat in sorted(air["lat"].values)])
+f.error("SELECT COLUMNS('z') FROM w", "unknown_name: no column has a name that COLUMNS chooses")
+f.error("SELECT * LIKE 'z%' FROM w", "unknown_name: no column has a name that COLUMNS chooses")
+f.error("SELECT COLUMNS('(') FROM w", "invalid_argument: .*is not a regular expression")
+f.error("SELECT COLUMNS(['id', 'nam']) FROM w", "unknown_name")
+f.error("SELECT COLUMNS(id) FROM w", "invalid_argument: `COLUMNS`: the argument must be")
+f.error("SELECT COLUMNS('id') + COLUMNS('K') FROM w", "unsupported: several different COLUMNS in one expression")
+f.error("SELECT COLUMNS(*)", "plan_error: COLUMNS stands for columns of FROM")
+f.error("SELECT count(*) FROM w GROUP BY COLUMNS(*)", "unsupported: COLUMNS in GROUP BY")
+f.error("SELECT id FROM w ORDER BY COLUMNS(*)", "unsupported: COLUMNS in ORDER BY")
+f.error("SELECT a.id FROM w a JOIN w b ON COLUMNS('id') > 1", "unsupported: COLUMNS in ON")
+f.error("SELECT * RENAME (nam AS n) FROM w", "unknown_name")
+f.error("SELECT * REPLACE (1 AS nam) FROM w", "unknown_name")
+f.error("SELECT min(*) FROM w", "unsupported")

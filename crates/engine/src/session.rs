@@ -22,6 +22,7 @@ mod explain;
 mod failure;
 mod lead;
 mod open;
+mod pivots;
 mod placed;
 mod query;
 mod run;
@@ -415,7 +416,8 @@ impl Session {
     }
 
     async fn dispatch(&self, parsed: &Parsed, statement: &Handle) -> Result<Reply, Error> {
-        match &parsed.statement {
+        let listed = self.listed(&parsed.statement, statement).await?;
+        match listed.as_ref().unwrap_or(&parsed.statement) {
             Statement::Query(query) => self.query(query, statement).await,
             Statement::Explain(explain) => self.explain(explain, statement).await,
             Statement::CreateTensor(create) if create.temp => {

@@ -6,7 +6,7 @@
 //!    `tokens` splits the script, `rearranged` puts words in SQL's order (`FROM t SELECT a`), `limits` rejects statements that nest too deeply, [`TesseraDialect`] adds the
 //!    tensor syntax to sqlparser, `statement` parses the statements that sqlparser does not know
 //!    (`CREATE TENSOR`, `CANCEL QUERY`, `EXPLAIN (FORMAT json)`), `clauses` writes `FETCH`, `PIVOT`, `UNPIVOT`
-//!    and `TABLESAMPLE` with others.
+//!    and `TABLESAMPLE` with others. A first query finds the values of a `PIVOT` that does not list them ([`pivots`]).
 //! 2. [`surface::decide`] classifies a query block as a tensor block or a cell block, and reports the
 //!    clause that decided it.
 //! 3. [`ast`] gives typed views of the tensor syntax: [`ast::subscript`], [`ast::call`],
@@ -48,6 +48,7 @@ pub mod parameters;
 mod parse;
 pub mod paths;
 mod patterns;
+pub mod pivots;
 mod rearranged;
 pub mod scope;
 pub mod seasons;

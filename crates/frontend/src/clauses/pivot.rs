@@ -15,11 +15,15 @@ use crate::derived::{all_of, derived};
 use crate::error::{Error, Position};
 use crate::walk::column_names;
 
-/// The subquery that replaces a `PIVOT` or an `UNPIVOT`; `None` for other relations.
+/// The subquery that replaces a `PIVOT` or an `UNPIVOT`; `None` for other relations, and for a `PIVOT` whose values a
+/// query finds ([`crate::pivots`]), which is none of those that are stored.
 ///
 /// # Errors
-/// `unsupported` for values that are known only when the query runs, and for several columns at once.
-pub(super) fn rewritten(factor: &TableFactor) -> Result<Option<TableFactor>, Error> {
+/// `unsupported` for values of a subquery, and for several columns at once.
+pub(super) fn rewritten(
+    factor: &TableFactor,
+    is_stored: bool,
+) -> Result<Option<TableFactor>, Error> {
     let span = factor.span();
     match factor {
         TableFactor::Pivot {
@@ -50,13 +54,19 @@ pub(super) fn rewritten(factor: &TableFactor) -> Result<Option<TableFactor>, Err
             };
             let values = match value_source {
                 PivotValueSource::List(values) => values,
-                PivotValueSource::Any(_) => {
+                PivotValueSource::Any(order) if !order.is_empty() => {
+                    let hint = "list the values in this order: `FOR k IN ('b', 'a')`";
+                    return Err(unsupported("ORDER BY of the values of PIVOT", span, hint));
+                }
+                PivotValueSource::Any(_) if is_stored => {
                     let hint =
                         "list the values, of which each becomes a column: `ON k IN ('a', 'b')`";
-                    return Err(unsupported("PIVOT without a list of values", span, hint));
+                    let what = "PIVOT without a list of values in a view, TEMP TENSOR or INSERT";
+                    return Err(unsupported(what, span, hint));
                 }
+                PivotValueSource::Any(_) => return Ok(None),
                 PivotValueSource::Subquery(_) => {
-                    let hint = "list the values: `PIVOT (sum(v) FOR k IN ('a', 'b'))`";
+                    let hint = "list the values, as in `PIVOT (sum(v) FOR k IN ('a', 'b'))`, or write `PIVOT … ON k USING sum(v)` for all";
                     return Err(unsupported("PIVOT with values of a query", span, hint));
                 }
             };

@@ -50,6 +50,7 @@ pub mod paths;
 mod patterns;
 pub mod pivots;
 mod rearranged;
+mod refused;
 pub mod scope;
 pub mod seasons;
 pub mod secrets;

@@ -2,7 +2,8 @@
 //!
 //! The life of one statement, in [`Session::statement`]:
 //!
-//! 1. `tessera_frontend::parse` has split the script; the statement is a plain value.
+//! 1. `tessera_frontend::parse` has split the script; the statement is a plain value. [`pivots`] completes it with the
+//!    values of `PIVOT`, if it does not list them.
 //! 2. [`open`] opens the relations: names through the catalog, URLs as they are. This is the only I/O before the plan.
 //! 3. `tessera_frontend` binds and lowers it to a graph and its labels.
 //! 4. `tessera_planner::compile` turns the graph into a plan; EXPLAIN stops here.

@@ -195,6 +195,27 @@ pub fn columns(expr: &Expr) -> Option<(&[FunctionArg], Span)> {
     (is_columns && !has_clauses(function)).then_some((list.args.as_slice(), name.span))
 }
 
+/// What a call makes of the columns that `COLUMNS` among its arguments stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spread {
+    /// `*COLUMNS(…)`: they are arguments of the call around it.
+    Columns,
+    /// Their names are arguments of the call around it.
+    Names,
+    /// All columns but the arguments.
+    Others,
+}
+
+/// Reads such a call.
+pub fn spread(expr: &Expr) -> Option<(Spread, &[FunctionArg])> {
+    let kinds = [
+        (marker::SPREAD, Spread::Columns),
+        (marker::NAMES, Spread::Names),
+        (marker::OTHERS, Spread::Others),
+    ];
+    kinds.into_iter().find_map(|(name, kind)| Some((kind, marker::read(expr, name)?.0)))
+}
+
 /// The path or URL of `CELLS('url')`.
 pub fn url_of(expr: &Expr) -> Option<&str> {
     match expr {

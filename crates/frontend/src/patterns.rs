@@ -1,9 +1,10 @@
-//! `*` with a pattern for names, as the tokens of `COLUMNS`.
+//! `*` with a pattern for names, and as arguments, as the tokens of `COLUMNS`.
 //!
 //! | written | becomes |
 //! |---|---|
 //! | `* LIKE 'a%'` | `COLUMNS([__name] -> [__name] LIKE 'a%')` |
 //! | `t.* NOT ILIKE 'a%'` | `COLUMNS(t.*, [__name] -> [__name] NOT ILIKE 'a%')` |
+//! | `f(*COLUMNS('a'), b)` | `f([__spread](COLUMNS('a')), b)` |
 //! | `* SIMILAR TO 'a\|b'` | `COLUMNS('^(?:a\|b)$')` |
 
 use std::ops::Range;
@@ -36,9 +37,15 @@ pub(crate) fn mark(tokens: &mut Vec<TokenWithSpan>) {
             let end = start + call.len();
             tokens.splice(start..pattern.end, call);
             at = end;
-        } else {
-            at += 1;
+            continue;
         }
+        if let Some(close) = unpacked(tokens, at) {
+            let (open, end) = (tokens[at].span, tokens[close].span);
+            tokens.insert(close + 1, TokenWithSpan::new(Token::RParen, end));
+            let spread = [Token::make_word(marker::SPREAD, Some(marker::QUOTE)), Token::LParen];
+            tokens.splice(at..=at, spread.map(|token| TokenWithSpan::new(token, open)));
+        }
+        at += 1;
     }
 }
 
@@ -66,6 +73,28 @@ fn pattern(tokens: &[TokenWithSpan], start: usize) -> Option<(Range<usize>, Vec<
     let mut condition = vec![name(), new(Token::Arrow), name()];
     condition.extend_from_slice(&tokens[start..end]);
     Some((start..end, condition))
+}
+
+/// The last token of a `*COLUMNS(…)`, which is an argument or an item, that begins at a token.
+fn unpacked(tokens: &[TokenWithSpan], at: usize) -> Option<usize> {
+    let before = &tokens[at.checked_sub(1)?].token;
+    let is_first = matches!(before, Token::LParen | Token::Comma) || is_word(before, "SELECT");
+    let [star, name, open] = tokens.get(at..at + 3)? else { return None };
+    let is_call =
+        star.token == Token::Mul && is_word(&name.token, "COLUMNS") && open.token == Token::LParen;
+    if !is_first || !is_call {
+        return None;
+    }
+    let mut depth = 0_usize;
+    for (place, token) in tokens.iter().enumerate().skip(at + 2) {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen if depth == 1 => return Some(place),
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+    }
+    None
 }
 
 /// Where `t.*` begins, given its `*`.
@@ -100,12 +129,21 @@ mod tests {
                 "SELECT t.* not ilike 'a!%' ESCAPE '!' FROM t",
                 "SELECT COLUMNS ( t . * , [__name] -> [__name] not ilike 'a!%' ESCAPE '!' ) FROM t",
             ),
+            (
+                "SELECT f(b, *COLUMNS(* EXCLUDE (a))) FROM t",
+                "SELECT f ( b , [__spread] ( COLUMNS ( * EXCLUDE ( a ) ) ) ) FROM t",
+            ),
             ("FROM t SELECT * SIMILAR TO 'a|b'", "SELECT COLUMNS ( '^(?:a|b)$' ) FROM t"),
         ] {
             assert_eq!(tokens(text), want);
             assert!(crate::parse(text).is_ok(), "{text}");
         }
-        for same in ["SELECT a * like", "SELECT * FROM t", "SELECT a , * NOT LIKE b"] {
+        for same in [
+            "SELECT a * like",
+            "SELECT * FROM t",
+            "SELECT a * COLUMNS ( 'b' )",
+            "SELECT a , * NOT LIKE b",
+        ] {
             assert_eq!(tokens(same), same);
         }
     }

@@ -52,18 +52,6 @@ fn refused(tokens: &[TokenWithSpan], at: usize) -> Option<Refused> {
             });
         }
     }
-    let begins_argument = matches!(before, Some(Token::LParen | Token::Comma)) || follows("SELECT");
-    if token(at) == Some(&Token::Mul)
-        && is(at + 1, "COLUMNS")
-        && token(at + 2) == Some(&Token::LParen)
-        && begins_argument
-    {
-        return Some(Refused {
-            construct: "`*COLUMNS(…)`",
-            hint: "name the columns as arguments: `coalesce(a, b)`",
-            last: at + 1,
-        });
-    }
     let is_operator = matches!(before, Some(Token::Word(_) | Token::RParen | Token::Mul));
     if is(at, "GLOB") && matches!(token(at + 1), Some(Token::SingleQuotedString(_))) && is_operator
     {
@@ -86,7 +74,6 @@ mod tests {
             ("FROM t POSITIONAL JOIN u", "POSITIONAL JOIN", 8, 15),
             ("SELECT a FROM t LIMIT 10%", "LIMIT of a percentage", 17, 9),
             ("SELECT (FROM t LIMIT 10 PERCENT)", "LIMIT of a percentage", 16, 16),
-            ("SELECT coalesce(*COLUMNS('a')) FROM t", "`*COLUMNS(…)`", 17, 8),
             ("SELECT a FROM t WHERE s GLOB 'a*'", "GLOB", 25, 9),
         ] {
             let error = crate::parse(text).unwrap_err();
@@ -95,11 +82,8 @@ mod tests {
             assert_eq!((place.column, place.length), (column, length), "{text}");
             assert!(error.hint().is_some());
         }
-        for text in [
-            "SELECT a FROM t AS positional JOIN u ON true",
-            "SELECT a FROM t LIMIT 10 % 3",
-            "SELECT 2 *COLUMNS('a') FROM t",
-        ] {
+        for text in ["SELECT a FROM t AS positional JOIN u ON true", "SELECT a FROM t LIMIT 10 % 3"]
+        {
             assert!(crate::parse(text).is_ok(), "{text}");
         }
     }

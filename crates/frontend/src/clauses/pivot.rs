@@ -86,6 +86,11 @@ pub(super) fn rewritten(
                 let hint = "unpivot one column of values, and join the results";
                 return Err(unsupported("UNPIVOT into several columns", span, hint));
             };
+            let is_renamed = |of: &&ExprWithAlias| has_columns(of) && of.alias.is_some();
+            if let Some(of) = columns.iter().find(is_renamed) {
+                let hint = "rename the columns in a subquery: `* RENAME (a AS b)`";
+                return Err(unsupported("a name for COLUMNS in UNPIVOT", of.expr.span(), hint));
+            }
             let items = unpivoted(value, name, columns);
             let Some(inner) = block(items, (**table).clone()) else { return Ok(None) };
             if *null_inclusion == Some(NullInclusion::IncludeNulls) {
@@ -146,6 +151,9 @@ fn unpivoted(value: &Ident, name: &Ident, columns: &[ExprWithAlias]) -> Vec<Sele
     let all: BTreeSet<String> =
         columns.iter().flat_map(|column| column_names(&column.expr)).collect();
     let named = |column: &ExprWithAlias| {
+        if has_columns(column) {
+            return on_columns(marker::NAMES, column);
+        }
         let name = match &column.alias {
             Some(alias) => alias.value.clone(),
             None => column_names(&column.expr).into_iter().next().unwrap_or_default(),
@@ -154,12 +162,34 @@ fn unpivoted(value: &Ident, name: &Ident, columns: &[ExprWithAlias]) -> Vec<Sele
     };
     let list = |values: Vec<Expr>| call("unnest", vec![call("make_array", values)]);
     let names = list(columns.iter().map(named).collect());
-    let values = list(columns.iter().map(|column| column.expr.clone()).collect());
+    let value = |column: &ExprWithAlias| match has_columns(column) {
+        true => on_columns(marker::SPREAD, column),
+        false => column.expr.clone(),
+    };
+    let values = list(columns.iter().map(value).collect());
+    let rest = match columns.iter().find(|column| has_columns(column)) {
+        Some(first) => {
+            let used = columns.iter().map(|column| marker::positional(column.expr.clone()));
+            let name = marker::name(marker::OTHERS, first.expr.span());
+            SelectItem::UnnamedExpr(marker::call(name, used.collect()))
+        }
+        None => all_but(all.into_iter().map(Ident::new)),
+    };
     vec![
-        all_but(all.into_iter().map(Ident::new)),
+        rest,
         SelectItem::ExprWithAlias { expr: names, alias: name.clone() },
         SelectItem::ExprWithAlias { expr: values, alias: value.clone() },
     ]
+}
+
+fn has_columns(column: &ExprWithAlias) -> bool {
+    ast::columns(&column.expr).is_some()
+}
+
+/// What a call makes of the columns that COLUMNS stands for.
+fn on_columns(name: &str, column: &ExprWithAlias) -> Expr {
+    let name = marker::name(name, column.expr.span());
+    marker::call(name, vec![marker::positional(column.expr.clone())])
 }
 
 /// `* EXCLUDE (…)`.

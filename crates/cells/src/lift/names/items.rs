@@ -9,8 +9,7 @@ use tessera_frontend::error::{BindError, Error, Position};
 use tessera_frontend::surface::walk;
 use tessera_frontend::{ast, scope, span_of};
 
-/// The alias of an item with `COLUMNS(…)` that has none: each of its columns has a name of its own. No text can produce
-/// it.
+/// The alias of an item with `COLUMNS(…)` that has none: each of its columns has a name of its own.
 pub(in crate::lift) const OWN_NAME: &str = "\0";
 
 /// True if an expression stands for several columns.

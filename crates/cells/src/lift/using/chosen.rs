@@ -10,6 +10,8 @@
 //!
 //! DataFusion evaluates the condition of a lambda: it plans `SELECT 'a' < 'c', 'b' < 'c', 'c' < 'c'` and simplifies it.
 
+mod spread;
+
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -285,20 +287,14 @@ impl Pass<'_> {
                     select.projection.extend(chosen.into_iter().map(Chosen::item));
                 }
                 SelectItem::ExprWithAlias { expr, alias } if has_columns(expr) => {
-                    let is_column = ast::columns(expr).is_some() && alias.value == OWN_NAME;
-                    let items = self.chosen_in(expr, all)?.into_iter().map(|of| match is_column {
-                        true => of.item(),
-                        false => {
-                            SelectItem::ExprWithAlias { expr: of.put(expr), alias: of.alias(alias) }
-                        }
-                    });
-                    select.projection.extend(items);
+                    select.projection.extend(self.items_of(expr, alias, all)?);
                 }
                 _ => select.projection.push(item),
             }
         }
         let conditions = [&mut select.selection, &mut select.having, &mut select.qualify];
         for condition in conditions.into_iter().flatten().filter(|of| has_columns(of)) {
+            *condition = self.unpacked(condition, all)?;
             let parts = self.chosen_in(condition, all)?;
             let parts = parts.iter().map(|of| Expr::Nested(Box::new(of.put(condition))));
             if let Some(both) = parts.reduce(|all, part| binary(all, BinaryOperator::And, part)) {

@@ -13,6 +13,7 @@ use sqlparser::tokenizer::Span;
 use crate::ast::{self, marker};
 use crate::derived::{all_of, derived};
 use crate::error::{Error, Position};
+use crate::surface::walk::find;
 use crate::walk::column_names;
 
 /// The subquery that replaces a `PIVOT` or an `UNPIVOT`; `None` for other relations, and for a `PIVOT` whose values a
@@ -162,11 +163,11 @@ fn unpivoted(value: &Ident, name: &Ident, columns: &[ExprWithAlias]) -> Vec<Sele
     };
     let list = |values: Vec<Expr>| call("unnest", vec![call("make_array", values)]);
     let names = list(columns.iter().map(named).collect());
-    let value = |column: &ExprWithAlias| match has_columns(column) {
+    let cells = |column: &ExprWithAlias| match has_columns(column) {
         true => on_columns(marker::SPREAD, column),
         false => column.expr.clone(),
     };
-    let values = list(columns.iter().map(value).collect());
+    let values = list(columns.iter().map(cells).collect());
     let rest = match columns.iter().find(|column| has_columns(column)) {
         Some(first) => {
             let used = columns.iter().map(|column| marker::positional(column.expr.clone()));
@@ -183,7 +184,7 @@ fn unpivoted(value: &Ident, name: &Ident, columns: &[ExprWithAlias]) -> Vec<Sele
 }
 
 fn has_columns(column: &ExprWithAlias) -> bool {
-    ast::columns(&column.expr).is_some()
+    find(&column.expr, &|expr| ast::columns(expr).map(|_| ())).is_some()
 }
 
 /// What a call makes of the columns that COLUMNS stands for.

@@ -15,7 +15,7 @@ use sqlparser::ast::{
 use tessera_frontend::ast::{self, Spread};
 use tessera_frontend::error::{Error, Position};
 use tessera_frontend::surface::walk::find;
-use tessera_frontend::walk::walk_mut;
+use tessera_frontend::walk::{column_names, walk_mut};
 
 use super::super::Pass;
 use super::super::columns::Column;
@@ -62,17 +62,15 @@ impl Pass<'_> {
         let mut used: BTreeSet<String> = BTreeSet::new();
         for arg in args {
             let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = arg else { continue };
-            let name = match expr {
-                Expr::Identifier(name) => std::slice::from_ref(name),
-                Expr::CompoundIdentifier(parts) => parts.as_slice(),
-                expr => {
-                    let chosen = self.chosen_in(expr, all)?;
-                    used.extend(chosen.iter().map(|of| of.column.expr.to_string()));
-                    continue;
-                }
-            };
-            let found = called(&everything, name)?;
-            used.extend(found.into_iter().map(|at| everything[at].column.expr.to_string()));
+            if has_columns(expr) {
+                let chosen = self.chosen_in(expr, all)?;
+                used.extend(chosen.iter().map(|of| of.column.expr.to_string()));
+                continue;
+            }
+            for name in column_names(expr) {
+                let found = called(&everything, &[Ident::with_span(expr.span(), name)])?;
+                used.extend(found.into_iter().map(|at| everything[at].column.expr.to_string()));
+            }
         }
         let rest = everything.into_iter().map(|of| of.column);
         let rest = rest.filter(|column| !used.contains(&column.expr.to_string()));

@@ -3,8 +3,8 @@
 //! The life of `SELECT lat, avg(t2m) FROM era5 WHERE time >= '2020' GROUP BY lat ORDER BY lat`:
 //!
 //! 1. `names` replaces `era5` by a table over the dimensions that the block's names choose (`table`): its columns are
-//!    labels, known at bind, and variables. `using` expands the merged columns of joins and numbers columns of one name,
-//!    `row_values` expands comparisons of rows. CTEs that make a query too large are planned separately, once (`shared`);
+//!    labels, known at bind, and variables. `using` expands the merged columns of joins and `COLUMNS(…)`, and numbers columns
+//!    of one name, `row_values` expands comparisons of rows. CTEs that make a query too large are planned separately, once (`shared`);
 //!    `wide` plans `SELECT *` of very many columns, which needs none of the steps below.
 //! 2. DataFusion plans the statement with `context` as its provider; `time` turns `'2020'` into its first instant,
 //!    `mixed` casts decimals beside floats; DataFusion's analyser coerces types; `rounded` rounds what casts of decimals

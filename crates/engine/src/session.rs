@@ -2,7 +2,8 @@
 //!
 //! The life of one statement, in [`Session::statement`]:
 //!
-//! 1. `tessera_frontend::parse` has split the script; the statement is a plain value.
+//! 1. `tessera_frontend::parse` has split the script; the statement is a plain value. [`pivots`] completes it with the
+//!    values of `PIVOT`, if it does not list them.
 //! 2. [`open`] opens the relations: names through the catalog, URLs as they are. This is the only I/O before the plan.
 //! 3. `tessera_frontend` binds and lowers it to a graph and its labels.
 //! 4. `tessera_planner::compile` turns the graph into a plan; EXPLAIN stops here.
@@ -22,6 +23,7 @@ mod explain;
 mod failure;
 mod lead;
 mod open;
+mod pivots;
 mod placed;
 mod query;
 mod run;
@@ -415,7 +417,8 @@ impl Session {
     }
 
     async fn dispatch(&self, parsed: &Parsed, statement: &Handle) -> Result<Reply, Error> {
-        match &parsed.statement {
+        let listed = self.listed(&parsed.statement, statement).await?;
+        match listed.as_ref().unwrap_or(&parsed.statement) {
             Statement::Query(query) => self.query(query, statement).await,
             Statement::Explain(explain) => self.explain(explain, statement).await,
             Statement::CreateTensor(create) if create.temp => {

@@ -185,6 +185,37 @@ pub fn tensor_of(function: &Function) -> Option<&Query> {
     }
 }
 
+/// The arguments of `COLUMNS(…)`, which stands for several columns, and the span of its name.
+pub fn columns(expr: &Expr) -> Option<(&[FunctionArg], Span)> {
+    let Expr::Function(function) = expr else { return None };
+    let [part] = function.name.0.as_slice() else { return None };
+    let name = part.as_ident()?;
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let is_columns = name.quote_style.is_none() && name.value.eq_ignore_ascii_case("columns");
+    (is_columns && !has_clauses(function)).then_some((list.args.as_slice(), name.span))
+}
+
+/// What a call makes of the columns that `COLUMNS` among its arguments stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spread {
+    /// `*COLUMNS(…)`: they are arguments of the call around it.
+    Columns,
+    /// Their names are arguments of the call around it.
+    Names,
+    /// All columns but the arguments.
+    Others,
+}
+
+/// Reads such a call.
+pub fn spread(expr: &Expr) -> Option<(Spread, &[FunctionArg])> {
+    let kinds = [
+        (marker::SPREAD, Spread::Columns),
+        (marker::NAMES, Spread::Names),
+        (marker::OTHERS, Spread::Others),
+    ];
+    kinds.into_iter().find_map(|(name, kind)| Some((kind, marker::read(expr, name)?.0)))
+}
+
 /// The path or URL of `CELLS('url')`.
 pub fn url_of(expr: &Expr) -> Option<&str> {
     match expr {

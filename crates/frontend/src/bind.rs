@@ -225,6 +225,9 @@ impl Search {
         if let TableFactor::NestedJoin { table_with_joins, .. } = factor {
             return self.joined(table_with_joins);
         }
+        if let TableFactor::Pivot { table, .. } = factor {
+            return self.factor(table);
+        }
         if let Relation::Cells { expr, .. } = ast::relation(factor) {
             if let Some(url) = ast::url_of(expr) {
                 let found = RelationRef::Url { url: url.to_string(), options: Vec::new() };

@@ -12,6 +12,7 @@ use sqlparser::ast::{
 };
 use sqlparser::tokenizer::Span;
 
+use crate::ast;
 use crate::error::{Error, Position};
 use crate::limits;
 use crate::statement::Statement;
@@ -137,9 +138,11 @@ impl Visitor for Refuse {
         match expr {
             Expr::Function(function) if has_star(function) => {
                 let name = function.name.to_string().to_lowercase();
-                let hint =
-                    format!("name the columns: `{name}(a), {name}(b)`; only `count` takes `*`");
-                refuse(name != "count", &format!("{name}(*)"), expr.span(), &hint)
+                let hint = format!(
+                    "write `{name}(COLUMNS(*))`, or name the columns: `{name}(a), {name}(b)`"
+                );
+                let takes_star = name == "count" || ast::columns(expr).is_some();
+                refuse(!takes_star, &format!("{name}(*)"), expr.span(), &hint)
             }
             _ => ControlFlow::Continue(()),
         }

@@ -32,14 +32,39 @@ use crate::{ast, scope};
 /// # Errors
 /// `unsupported` for forms that the other clauses do not have; `syntax` for `LIMIT` and `FETCH` in one query.
 pub(crate) fn rewrite(statement: &mut Statement) -> Result<(), Error> {
+    let is_stored = is_stored(statement);
     let Some(query) = statement.query_mut() else { return Ok(()) };
-    match walk_mut(query, &mut Clauses) {
+    match walk_mut(query, &mut Clauses { is_stored }) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(*error),
     }
 }
 
-struct Clauses;
+/// True if the text of a statement's query is stored, or read again.
+fn is_stored(statement: &Statement) -> bool {
+    match statement {
+        Statement::CreateView(_) | Statement::Insert(_) => true,
+        Statement::CreateTensor(create) => create.temp,
+        Statement::Explain(explain) => is_stored(&explain.statement),
+        _ => false,
+    }
+}
+
+/// Rewrites a `PIVOT` whose values are listed now.
+///
+/// # Errors
+/// `unsupported`, as [`rewrite`].
+pub(crate) fn list_pivot(factor: &mut TableFactor) -> Result<(), Error> {
+    if let Some(new) = pivot::rewritten(factor, false)? {
+        *factor = new;
+    }
+    Ok(())
+}
+
+struct Clauses {
+    /// True if a PIVOT has to list its values: a query finds those of others.
+    is_stored: bool,
+}
 
 impl VisitorMut for Clauses {
     type Break = Box<Error>;
@@ -66,7 +91,7 @@ impl VisitorMut for Clauses {
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Box<Error>> {
         let sampled = sample::rewritten(factor).transpose();
-        match sampled.or_else(|| pivot::rewritten(factor).transpose()) {
+        match sampled.or_else(|| pivot::rewritten(factor, self.is_stored).transpose()) {
             Some(Ok(new)) => *factor = new,
             None => {}
             Some(Err(error)) => return ControlFlow::Break(Box::new(error)),

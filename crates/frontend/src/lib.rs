@@ -6,7 +6,8 @@
 //!    script, `rearranged` puts words in SQL's order (`FROM t SELECT a`), `limits` rejects statements that nest too
 //!    deeply, [`TesseraDialect`] adds the tensor syntax to sqlparser, `statement` parses the statements that sqlparser
 //!    does not know (`CREATE TENSOR`, `CANCEL QUERY`, `EXPLAIN (FORMAT json)`), `clauses` rewrites `FETCH`, `PIVOT`,
-//!    `UNPIVOT` and `TABLESAMPLE` to other clauses.
+//!    `UNPIVOT` and `TABLESAMPLE` to other clauses. A first query finds the values of a `PIVOT` that does not list
+//!    them ([`pivots`]).
 //! 2. [`surface::decide`] classifies a query block as a tensor block or a cell block, and reports the
 //!    clause that decided it.
 //! 3. [`ast`] gives typed views of the tensor syntax: [`ast::subscript`], [`ast::call`],
@@ -47,7 +48,10 @@ mod lower;
 pub mod parameters;
 mod parse;
 pub mod paths;
+mod patterns;
+pub mod pivots;
 mod rearranged;
+mod refused;
 pub mod scope;
 pub mod seasons;
 pub mod secrets;

@@ -12,7 +12,7 @@ use crate::dialect::TesseraDialect;
 use crate::error::{Error, Position, from_parser};
 use crate::statement::{self, Statement};
 use crate::tokens::{self, Piece, is_keyword};
-use crate::{check, clauses, limits};
+use crate::{check, clauses, limits, refused};
 
 /// Recursion limit: sqlparser counts several calls for one level of a tree.
 const RECURSION_MAX: usize = 16 * limits::DEPTH_MAX;
@@ -103,6 +103,7 @@ fn is_open(piece: &Piece) -> bool {
 
 fn parse_piece(piece: &Piece) -> Result<Statement, Error> {
     limits::check(&piece.tokens)?;
+    refused::check(&piece.tokens)?;
     limits::with_stack(|| {
         let dialect = TesseraDialect::for_tokens(piece.tokens.len());
         let mut statement = statement::read(parser(&dialect, piece, 0), piece)

@@ -9,6 +9,10 @@
 //! | `UNPIVOT t ON a, b INTO NAME n VALUE v` | `SELECT * FROM t UNPIVOT (v FOR n IN (a, b))` |
 //! | `SUMMARIZE t` | `SUMMARIZE SELECT * FROM t` |
 //! | `a ** b` | `a ^ b` |
+//! | `SELECT y: a + 1, b, FROM t` | `SELECT a + 1 AS y, b FROM t` |
+//! | `WITH c AS MATERIALIZED (…)` | `WITH c AS (…)` |
+
+mod items;
 
 use std::ops::Range;
 
@@ -27,7 +31,7 @@ const RELATION_MAX: usize = 16;
 
 /// The tokens in SQL's order.
 pub(crate) fn rearranged(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    let tokens = powers(tokens);
+    let tokens = items::unmaterialized(powers(tokens));
     let out = Vec::with_capacity(tokens.len() + 8);
     let mut writer = Writer { ends: ends(&tokens), tokens: &tokens, out };
     writer.level(0..tokens.len(), 0);
@@ -150,7 +154,10 @@ impl Writer<'_> {
         let place = self.tokens[start].span;
         match select.is_empty() {
             true => self.write(&[Token::make_keyword("SELECT"), Token::Mul], place),
-            false => self.part(select.clone(), depth),
+            false => {
+                let precedes_from = select.start == start && !from.is_empty();
+                self.items(select.clone(), precedes_from, depth);
+            }
         }
         // The first token of a query is the first one of its text.
         if select.start > start && !select.is_empty() {

@@ -73,6 +73,8 @@ pub enum Reason {
     BracketDim(String),
     /// `count(*)`
     CountStar,
+    /// `COLUMNS(…)`
+    Columns,
     /// `OVER`
     Over,
     /// An aggregate that only rows have, by its form or its name: `count(DISTINCT x)`, `FILTER`, `corr`
@@ -113,6 +115,7 @@ impl fmt::Display for Reason {
             Self::Wildcard => f.write_str("the item *"),
             Self::BracketDim(dim) => write!(f, "the item [{dim}]"),
             Self::CountStar => f.write_str("count(*)"),
+            Self::Columns => f.write_str("COLUMNS(…)"),
             Self::Over => f.write_str("OVER"),
             Self::RowAggregate(what) => f.write_str(what),
             Self::Join => f.write_str("JOIN"),
@@ -325,6 +328,9 @@ fn item(item: &SelectItem, relations: usize) -> Option<Decision> {
     }
     walk::find(expr, &|expr| match expr {
         Expr::Function(function) => {
+            if let Some((_, span)) = ast::columns(expr) {
+                return Some(Decision::cell(Reason::Columns, span));
+            }
             let reason = match function.over {
                 Some(_) => Reason::Over,
                 None if has_star(function) => Reason::CountStar,

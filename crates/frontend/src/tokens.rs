@@ -8,7 +8,7 @@ use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer, Whit
 use crate::dialect::TesseraDialect;
 use crate::error::{Error, Position};
 use crate::rearranged::rearranged;
-use crate::{asof, exclude};
+use crate::{asof, exclude, patterns};
 
 /// The tokens of one statement in SQL's order, without white space, comments and the final semicolon.
 #[derive(Debug)]
@@ -83,6 +83,7 @@ fn piece(
     let (start, end) = (tokens.first()?.span.start, tokens.last()?.span.end);
     let bytes = offsets.of(start)..offsets.of(end);
     split_double_colons(&mut tokens);
+    patterns::mark(&mut tokens);
     let mut tokens = rearranged(tokens);
     name_all(&mut tokens);
     name_lists(&mut tokens);

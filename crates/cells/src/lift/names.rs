@@ -51,7 +51,7 @@ use super::table::{CellSource, CellTable, Named};
 use super::{CellRelation, CellTables, Density};
 pub(super) use aggregates::{ARG_MAX, ARG_MIN};
 use columns::Columns;
-pub(super) use items::given_twice;
+pub(super) use items::{OWN_NAME, given_twice, has_columns};
 use known::Known;
 pub(super) use ours::{RENAMED, WRITTEN, call};
 use spelling::Spelling;
@@ -211,6 +211,9 @@ impl VisitorMut for Relations<'_> {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        if let SetExpr::Select(select) = &mut *query.body {
+            items::name_chosen(select);
+        }
         casts::apart(query);
         let view = self.entering.take();
         let mut written = match (&view, self.scopes.last_mut()) {
@@ -299,6 +302,7 @@ impl VisitorMut for Relations<'_> {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
+        items::name_chosen(select);
         if let Err(error) = windows::expand(select, &mut self.written) {
             return ControlFlow::Break(error);
         }

@@ -1,5 +1,5 @@
 //! Rewrites that need the columns of relations: `JOIN … USING (x)` and `NATURAL JOIN`, where x is one merged column,
-//! `ASOF JOIN`, `ORDER BY ALL`, columns of one name.
+//! `ASOF JOIN`, `ORDER BY ALL`, columns of one name, `COLUMNS(…)` and `* RENAME`.
 //!
 //! ```text
 //! SELECT x, sum(v) FROM a FULL JOIN b USING (x) WHERE x > 1 GROUP BY x
@@ -13,6 +13,7 @@
 //! To find a relation's columns, DataFusion plans `SELECT * FROM relation`. Columns of one name are numbered.
 
 mod asof;
+mod chosen;
 mod columns;
 mod names;
 mod order_all;
@@ -165,9 +166,10 @@ impl Pass<'_> {
         }
     }
 
-    /// Rewrites the joins of a block, and the names that they merge.
+    /// Rewrites the joins of a block, the names that they merge, and items of several columns.
     fn joins(&mut self, select: &mut Select) -> Result<(), Error> {
-        if !select.from.iter().any(columns::merges) {
+        chosen::check(select)?;
+        if !chosen::occur(select) && !select.from.iter().any(columns::merges) {
             return Ok(());
         }
         for from in &mut select.from {
@@ -184,6 +186,7 @@ impl Pass<'_> {
     /// Rewrites the ORDER BY of a query whose blocks are rewritten.
     fn order(&mut self, query: &mut Query) -> Result<(), Error> {
         if let Some(order) = &mut query.order_by {
+            chosen::check_order(order)?;
             row_values::rewrite(order, &mut self.written)?;
         }
         self.order_all(query)
@@ -194,6 +197,7 @@ impl Pass<'_> {
         for from in &mut select.from {
             all.extend(columns::joined(from, self)?);
         }
+        self.expand(select, &all)?;
         let mut merged = Merged::new();
         for column in all.iter().filter(|c| c.is_merged) {
             let same = all.iter().filter(|c| c.name == column.name).count();

@@ -22,6 +22,13 @@ pub(crate) const ASOF_LEFT: &str = "__asof_left";
 /// The columns of `GROUP BY` of a `PIVOT`.
 pub(crate) const KEYS: &str = "__keys";
 
+/// The columns of `COLUMNS` as arguments: `*COLUMNS(…)`.
+pub(crate) const SPREAD: &str = "__spread";
+/// The names of these columns as arguments.
+pub(crate) const NAMES: &str = "__names";
+/// All columns but the arguments.
+pub(crate) const OTHERS: &str = "__others";
+
 /// The exclusion of a frame.
 pub(crate) const EXCLUDE: &str = "__exclude";
 

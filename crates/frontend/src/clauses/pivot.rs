@@ -13,13 +13,18 @@ use sqlparser::tokenizer::Span;
 use crate::ast::{self, marker};
 use crate::derived::{all_of, derived};
 use crate::error::{Error, Position};
+use crate::surface::walk::find;
 use crate::walk::column_names;
 
-/// The subquery that replaces a `PIVOT` or an `UNPIVOT`; `None` for other relations.
+/// The subquery that replaces a `PIVOT` or an `UNPIVOT`; `None` for other relations, and for a `PIVOT` whose values a
+/// query finds ([`crate::pivots`]), which is none of those that are stored.
 ///
 /// # Errors
-/// `unsupported` for values that are known only when the query runs, and for several columns at once.
-pub(super) fn rewritten(factor: &TableFactor) -> Result<Option<TableFactor>, Error> {
+/// `unsupported` for values of a subquery, and for several columns at once.
+pub(super) fn rewritten(
+    factor: &TableFactor,
+    is_stored: bool,
+) -> Result<Option<TableFactor>, Error> {
     let span = factor.span();
     match factor {
         TableFactor::Pivot {
@@ -50,13 +55,19 @@ pub(super) fn rewritten(factor: &TableFactor) -> Result<Option<TableFactor>, Err
             };
             let values = match value_source {
                 PivotValueSource::List(values) => values,
-                PivotValueSource::Any(_) => {
+                PivotValueSource::Any(order) if !order.is_empty() => {
+                    let hint = "list the values in this order: `FOR k IN ('b', 'a')`";
+                    return Err(unsupported("ORDER BY of the values of PIVOT", span, hint));
+                }
+                PivotValueSource::Any(_) if is_stored => {
                     let hint =
                         "list the values, of which each becomes a column: `ON k IN ('a', 'b')`";
-                    return Err(unsupported("PIVOT without a list of values", span, hint));
+                    let what = "PIVOT without a list of values in a view, TEMP TENSOR or INSERT";
+                    return Err(unsupported(what, span, hint));
                 }
+                PivotValueSource::Any(_) => return Ok(None),
                 PivotValueSource::Subquery(_) => {
-                    let hint = "list the values: `PIVOT (sum(v) FOR k IN ('a', 'b'))`";
+                    let hint = "list the values, as in `PIVOT (sum(v) FOR k IN ('a', 'b'))`, or write `PIVOT … ON k USING sum(v)` for all";
                     return Err(unsupported("PIVOT with values of a query", span, hint));
                 }
             };
@@ -76,6 +87,11 @@ pub(super) fn rewritten(factor: &TableFactor) -> Result<Option<TableFactor>, Err
                 let hint = "unpivot one column of values, and join the results";
                 return Err(unsupported("UNPIVOT into several columns", span, hint));
             };
+            let is_renamed = |of: &&ExprWithAlias| has_columns(of) && of.alias.is_some();
+            if let Some(of) = columns.iter().find(is_renamed) {
+                let hint = "rename the columns in a subquery: `* RENAME (a AS b)`";
+                return Err(unsupported("a name for COLUMNS in UNPIVOT", of.expr.span(), hint));
+            }
             let items = unpivoted(value, name, columns);
             let Some(inner) = block(items, (**table).clone()) else { return Ok(None) };
             if *null_inclusion == Some(NullInclusion::IncludeNulls) {
@@ -136,6 +152,9 @@ fn unpivoted(value: &Ident, name: &Ident, columns: &[ExprWithAlias]) -> Vec<Sele
     let all: BTreeSet<String> =
         columns.iter().flat_map(|column| column_names(&column.expr)).collect();
     let named = |column: &ExprWithAlias| {
+        if has_columns(column) {
+            return on_columns(marker::NAMES, column);
+        }
         let name = match &column.alias {
             Some(alias) => alias.value.clone(),
             None => column_names(&column.expr).into_iter().next().unwrap_or_default(),
@@ -144,12 +163,34 @@ fn unpivoted(value: &Ident, name: &Ident, columns: &[ExprWithAlias]) -> Vec<Sele
     };
     let list = |values: Vec<Expr>| call("unnest", vec![call("make_array", values)]);
     let names = list(columns.iter().map(named).collect());
-    let values = list(columns.iter().map(|column| column.expr.clone()).collect());
+    let cells = |column: &ExprWithAlias| match has_columns(column) {
+        true => on_columns(marker::SPREAD, column),
+        false => column.expr.clone(),
+    };
+    let values = list(columns.iter().map(cells).collect());
+    let rest = match columns.iter().find(|column| has_columns(column)) {
+        Some(first) => {
+            let used = columns.iter().map(|column| marker::positional(column.expr.clone()));
+            let name = marker::name(marker::OTHERS, first.expr.span());
+            SelectItem::UnnamedExpr(marker::call(name, used.collect()))
+        }
+        None => all_but(all.into_iter().map(Ident::new)),
+    };
     vec![
-        all_but(all.into_iter().map(Ident::new)),
+        rest,
         SelectItem::ExprWithAlias { expr: names, alias: name.clone() },
         SelectItem::ExprWithAlias { expr: values, alias: value.clone() },
     ]
+}
+
+fn has_columns(column: &ExprWithAlias) -> bool {
+    find(&column.expr, &|expr| ast::columns(expr).map(|_| ())).is_some()
+}
+
+/// What a call makes of the columns that COLUMNS stands for.
+fn on_columns(name: &str, column: &ExprWithAlias) -> Expr {
+    let name = marker::name(name, column.expr.span());
+    marker::call(name, vec![marker::positional(column.expr.clone())])
 }
 
 /// `* EXCLUDE (…)`.

@@ -38,6 +38,8 @@ fn the_deciding_clause_is_named() {
         ("SELECT v FROM read_npy('a')", "tensor: no clause that refers to cells"),
         ("SELECT avg(v) FROM x WHERE lat > 3", "cell: WHERE at 28"),
         ("SELECT avg(v) FROM x GROUP BY lat", "cell: GROUP BY at 31"),
+        ("SELECT min(COLUMNS('v')) FROM x", "cell: COLUMNS(…) at 12"),
+        ("SELECT x.* LIKE 'v%' FROM x", "cell: COLUMNS(…) at 10"),
         ("SELECT avg(v) FROM x HAVING avg(v) > 0", "cell: HAVING at 29"),
         ("SELECT v FROM x ORDER BY v", "cell: ORDER BY at 26"),
         ("SELECT v FROM x LIMIT 3", "cell: LIMIT at 23"),

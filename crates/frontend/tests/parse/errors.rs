@@ -12,7 +12,7 @@ fn renderings() {
         "SELECT a FORM x",
         "SELECT a FROM x WEHRE b",
         "SELECT a FROM x GRUOP BY b",
-        "SELECT a, FROM x",
+        "SELECT a,, b FROM x",
         "SELECT FROM x",
         "SELECT (a FROM x",
         "SELECT a[] FROM x",

@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 
 use datafusion::logical_expr::TableSource;
-use sqlparser::ast::{Expr, Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins};
+use sqlparser::ast::{
+    Expr, Query, RenameSelectItem, Select, SelectItem, SetExpr, TableFactor, TableWithJoins,
+};
 
 use super::super::CellRelation;
 use super::super::cube::Cube;
+use super::items::has_columns;
 use super::unnested::Unnested;
 use super::{Cte, Relations, alias_of};
 use tessera_frontend::ast::{self, Relation};
@@ -42,14 +45,17 @@ impl Relations<'_> {
             },
             _ => return None,
         };
-        let is_star = |item: &SelectItem| {
-            !matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. })
-        };
+        let is_star =
+            |item: &SelectItem| ast::expr_of(item).is_none_or(|(expr, _)| has_columns(expr));
         if !select.projection.iter().any(is_star) {
             return Some(items(select).flatten().collect());
         }
         match query.with {
-            None => self.columns(select),
+            None => {
+                let mut columns = self.columns(select)?;
+                columns.extend(renamed(select));
+                Some(columns)
+            }
             Some(_) => None,
         }
     }
@@ -121,6 +127,23 @@ fn items(select: &Select) -> impl Iterator<Item = Option<String>> + '_ {
         };
         Some(name.value.to_lowercase())
     })
+}
+
+/// The names of `* RENAME (…)`, in lower case.
+fn renamed(select: &Select) -> Vec<String> {
+    let names = |item: &SelectItem| match item {
+        SelectItem::Wildcard(options) | SelectItem::QualifiedWildcard(_, options) => {
+            match &options.opt_rename {
+                Some(RenameSelectItem::Single(one)) => vec![one.alias.value.to_lowercase()],
+                Some(RenameSelectItem::Multiple(several)) => {
+                    several.iter().map(|one| one.alias.value.to_lowercase()).collect()
+                }
+                None => Vec::new(),
+            }
+        }
+        _ => Vec::new(),
+    };
+    select.projection.iter().flat_map(names).collect()
 }
 
 fn of_rows(source: &dyn TableSource) -> Vec<String> {

@@ -33,7 +33,7 @@ fn items(select: &mut Select) {
             expr,
             Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::CompoundFieldAccess { .. }
         );
-        if is_name {
+        if is_name || super::items::has_columns(expr) {
             continue;
         }
         let Some(text) = ast::text(expr) else { continue };

@@ -3,11 +3,31 @@
 
 use std::collections::BTreeSet;
 
-use sqlparser::ast::{Expr, JoinOperator, Query, Select, SelectItem, Spanned};
+use sqlparser::ast::{Expr, Ident, JoinOperator, Query, Select, SelectItem, Spanned};
 
 use tessera_frontend::error::{BindError, Error, Position};
 use tessera_frontend::surface::walk;
-use tessera_frontend::{scope, span_of};
+use tessera_frontend::{ast, scope, span_of};
+
+/// The alias of an item with `COLUMNS(…)` that has none: each of its columns has a name of its own.
+pub(in crate::lift) const OWN_NAME: &str = "\0";
+
+/// True if an expression stands for several columns.
+pub(in crate::lift) fn has_columns(expr: &Expr) -> bool {
+    walk::find(expr, &|expr| ast::columns(expr).map(|_| ())).is_some()
+}
+
+/// Gives items with `COLUMNS(…)` that alias, before others name them by their text.
+pub(super) fn name_chosen(select: &mut Select) {
+    for item in &mut select.projection {
+        if let SelectItem::UnnamedExpr(expr) = item
+            && has_columns(expr)
+        {
+            let expr = std::mem::replace(expr, ast::null());
+            *item = SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', OWN_NAME) };
+        }
+    }
+}
 
 /// The error for the first unsupported item of a block, or for its WHERE.
 pub(super) fn refused(select: &Select) -> Option<Error> {
@@ -57,6 +77,8 @@ pub(in crate::lift) fn given_twice(query: &Query) -> Option<Error> {
 /// The name of a result column, for columns that nothing else distinguishes.
 fn named(item: &SelectItem) -> Option<(Vec<String>, Option<Position>)> {
     let (parts, span) = match item {
+        // Each of its columns has a name of its own.
+        SelectItem::ExprWithAlias { alias, .. } if alias.value == OWN_NAME => return None,
         SelectItem::ExprWithAlias { alias, .. } => (vec![alias.value.clone()], alias.span),
         SelectItem::UnnamedExpr(Expr::Identifier(name)) => (vec![name.value.clone()], name.span),
         SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => {

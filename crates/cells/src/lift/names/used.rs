@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
+use tessera_frontend::ast;
 use tessera_frontend::walk::walk;
 
 use sqlparser::ast::{
@@ -22,7 +23,7 @@ use super::unnested::Unnested;
 /// The names that a block uses, in lower case.
 #[derive(Debug, Default)]
 pub(super) struct Used {
-    /// True for `*`, `count(*)` or a NATURAL join: all variables are used.
+    /// True for `*`, `count(*)`, `COLUMNS(…)` or a NATURAL join: all variables are used.
     all: bool,
     all_of: BTreeSet<String>,
     /// Names, with their qualifier if they have one.
@@ -247,6 +248,9 @@ impl Visitor for Names<'_> {
                     self.add(Some(relation), column);
                 }
                 self.add(None, &parts.join("."));
+            }
+            Expr::Function(_) if ast::columns(expr).is_some() => {
+                self.used.all |= self.inner.is_empty();
             }
             Expr::Function(function) => {
                 if let FunctionArguments::List(list) = &function.args

@@ -55,7 +55,7 @@ pub(super) fn replace_in_order(order: &mut OrderBy, select: &Select, merged: &Me
     }
 }
 
-fn named(expr: Expr, name: &str) -> SelectItem {
+pub(super) fn named(expr: Expr, name: &str) -> SelectItem {
     match &expr {
         Expr::CompoundIdentifier(_) => SelectItem::UnnamedExpr(expr),
         _ => SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', name) },

@@ -131,7 +131,7 @@ fn columns_of(item: &SelectItem, all: &[Column]) -> Option<Vec<SelectItem>> {
     Some(columns.map(|column| SelectItem::UnnamedExpr(column.expr.clone())).collect())
 }
 
-fn qualifier(expr: &Expr) -> Option<&str> {
+pub(super) fn qualifier(expr: &Expr) -> Option<&str> {
     match expr {
         Expr::CompoundIdentifier(parts) => match parts.as_slice() {
             [.., relation, _] => Some(&relation.value),

@@ -1,0 +1,214 @@
+//! The values of a `PIVOT` that does not list them. A first query finds them, and they become its list:
+//!
+//! ```text
+//! PIVOT t ON k USING sum(v)
+//!   ⇐  SELECT DISTINCT k::text AS v FROM t WHERE k IS NOT NULL ORDER BY 1 LIMIT 2001
+//!   ⇒  PIVOT t ON k::text IN ('a', 'b') USING sum(v)
+//! ```
+//! As texts, values of all types are columns, are compared, and have an order that does not depend on the rows.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use sqlparser::ast::{
+    Cte, Expr, ExprWithAlias, PivotValueSource, Query, SelectItem, Spanned, TableFactor, Value,
+    Visitor, VisitorMut,
+};
+
+use crate::clauses;
+use crate::derived::relation_of;
+use crate::error::{Error, Position};
+use crate::scope::{self, Scope};
+use crate::statement::Statement;
+use crate::walk::{walk, walk_mut};
+
+/// Maximum values of such a PIVOT: the time to plan it grows with the square of their number.
+const VALUES_MAX: usize = 2000;
+
+/// The query of the values of the first PIVOT of a statement that does not list them, with those inside others first;
+/// `None` if all list them. Its only column is text.
+///
+/// # Errors
+/// None in practice: the text around the column is fixed.
+pub fn unlisted(statement: &Statement) -> Result<Option<Query>, Error> {
+    let Some(query) = statement.query() else { return Ok(None) };
+    let mut search = Search { scope: Scope::default(), waiting: Vec::new() };
+    let found = match walk(query, &mut search) {
+        ControlFlow::Break(found) => found,
+        ControlFlow::Continue(()) => return Ok(None),
+    };
+    let (table, column) = *found;
+    let limit = VALUES_MAX + 1;
+    let text =
+        format!("SELECT DISTINCT x::text AS v FROM y WHERE x IS NOT NULL ORDER BY 1 LIMIT {limit}");
+    let template = crate::parse(&text)?.into_iter().next().map(|template| template.statement);
+    if let Some(Statement::Query(mut values)) = template
+        && let Some(select) = scope::innermost_mut(&mut values)
+    {
+        let _ = walk_mut(&mut select.projection, &mut Put(&column));
+        let _ = walk_mut(&mut select.selection, &mut Put(&column));
+        if let Some(place) = relation_of(select) {
+            *place = table;
+        }
+        return Ok(Some(search.scope.close(&values)));
+    }
+    Err(Error::syntax("PIVOT needs a list of values", Position::of_span(column.span())))
+}
+
+/// Gives the PIVOT that [`unlisted`] finds a list of values.
+///
+/// # Errors
+/// `too_complex` beyond 2000 values.
+pub fn list(statement: &mut Statement, values: Vec<String>) -> Result<(), Error> {
+    let Some(query) = statement.query_mut() else { return Ok(()) };
+    match walk_mut(query, &mut List { values }) {
+        ControlFlow::Break(result) => *result,
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+/// The column and the relation of a PIVOT without a list of values.
+fn parts(factor: &TableFactor) -> Option<(&TableFactor, &Expr)> {
+    match factor {
+        TableFactor::Pivot {
+            table, value_column, value_source: PivotValueSource::Any(_), ..
+        } => Some((table, value_column.first()?)),
+        _ => None,
+    }
+}
+
+/// Finds the relation and the column, and the CTEs that they see.
+struct Search {
+    scope: Scope,
+    /// For each open query its CTEs that are not visited yet.
+    waiting: Vec<VecDeque<Cte>>,
+}
+
+impl Visitor for Search {
+    type Break = Box<(TableFactor, Expr)>;
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Self::Break> {
+        self.scope.enter(query.with.as_ref());
+        let ctes = query.with.iter().flat_map(|with| &with.cte_tables);
+        self.waiting.push(ctes.cloned().collect());
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<Self::Break> {
+        self.scope.leave();
+        self.waiting.pop();
+        // The queries of WITH are visited before all others.
+        if let Some(cte) = self.waiting.last_mut().and_then(VecDeque::pop_front) {
+            self.scope.define(&cte);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<Self::Break> {
+        match parts(factor) {
+            Some((table, column)) => ControlFlow::Break(Box::new((table.clone(), column.clone()))),
+            None => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Replaces the name `x` by a column.
+struct Put<'a>(&'a Expr);
+
+impl VisitorMut for Put<'_> {
+    type Break = ();
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if matches!(expr, Expr::Identifier(name) if name.value == "x") {
+            *expr = Expr::Nested(Box::new(self.0.clone()));
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+struct List {
+    values: Vec<String>,
+}
+
+impl VisitorMut for List {
+    type Break = Box<Result<(), Error>>;
+
+    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<Self::Break> {
+        if parts(factor).is_none() {
+            return ControlFlow::Continue(());
+        }
+        ControlFlow::Break(Box::new(self.listed(factor)))
+    }
+}
+
+impl List {
+    fn listed(&mut self, factor: &mut TableFactor) -> Result<(), Error> {
+        let span = factor.span();
+        let TableFactor::Pivot { value_column, value_source, .. } = factor else { return Ok(()) };
+        let Some(column) = value_column.first_mut() else { return Ok(()) };
+        if self.values.len() > VALUES_MAX {
+            return Err(Error::TooComplex {
+                what: format!(
+                    "`{column}` of PIVOT has more than {VALUES_MAX} values (`ON {column} IN (…)` lists some)"
+                ),
+                limit: VALUES_MAX,
+                position: Position::of_span(column.span()).or(Position::of_span(span)),
+            });
+        }
+        let template = crate::parse("SELECT x::text")?.into_iter().next();
+        let template = template.map(|template| template.statement);
+        if let Some(Statement::Query(mut query)) = template
+            && let Some(select) = scope::innermost_mut(&mut query)
+            && let Some(SelectItem::UnnamedExpr(mut text)) = select.projection.pop()
+        {
+            let _ = walk_mut(&mut text, &mut Put(column));
+            *column = text;
+        }
+        let value = |value| ExprWithAlias {
+            expr: Expr::Value(Value::SingleQuotedString(value).into()),
+            alias: None,
+        };
+        let values = std::mem::take(&mut self.values).into_iter().map(value).collect();
+        *value_source = PivotValueSource::List(values);
+        clauses::list_pivot(factor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn values_that_a_query_finds_become_a_list() {
+        let parsed = |text: &str| crate::parse(text).map(|mut all| all.remove(0).statement);
+        let mut statement = parsed(
+            "WITH c AS (FROM t), d AS (PIVOT c ON k % 2 USING sum(v) GROUP BY g) FROM d, (PIVOT d ON g)",
+        )
+        .unwrap();
+        let query = unlisted(&statement).unwrap().unwrap().to_string();
+        assert!(query.starts_with("WITH c AS (SELECT * FROM t) "), "{query}");
+        assert!(
+            query.contains(
+                "SELECT DISTINCT (k % 2)::TEXT AS v FROM c WHERE (k % 2) IS NOT NULL ORDER BY 1 LIMIT 2001"
+            ),
+            "{query}"
+        );
+        list(&mut statement, vec!["0".into(), "1".into()]).unwrap();
+        let second = unlisted(&statement).unwrap().unwrap().to_string();
+        assert!(second.contains("FILTER (WHERE (k % 2)::TEXT = '0') AS \"0\""), "{second}");
+        assert!(second.contains("FROM d WHERE (g) IS NOT NULL"), "{second}");
+        list(&mut statement, vec!["x".into()]).unwrap();
+        assert_eq!(unlisted(&statement).unwrap(), None);
+        let mut many = parsed("PIVOT t ON k").unwrap();
+        let values = (0..=VALUES_MAX).map(|n| n.to_string()).collect();
+        assert_eq!(list(&mut many, values).unwrap_err().code(), "too_complex");
+        for stored in [
+            "CREATE VIEW w AS PIVOT t ON k",
+            "CREATE TEMP TENSOR w AS SELECT * FROM (PIVOT t ON k)",
+            "INSERT INTO w SELECT * FROM (PIVOT t ON k)",
+        ] {
+            assert_eq!(parsed(stored).unwrap_err().code(), "unsupported", "{stored}");
+        }
+    }
+}

@@ -50,7 +50,7 @@ use crate::island::{Island, Site};
 use crate::labels::{DatasetLabels, Labels};
 use crate::scope::Scope;
 use crate::surface;
-pub(crate) use align::unique;
+pub(crate) use align::{misshapen, unique};
 pub use all::{excluded, is_star, only_excludes};
 pub(crate) use arith::{Binary, types};
 pub(crate) use columns::over_columns;

@@ -11,7 +11,7 @@ use tessera_planner::ir::{Node, NodeId, Op};
 
 use super::masks::Masks;
 use super::value::{Dim, Tensor, Value};
-use super::{At, Lowerer, fail, span_of, types};
+use super::{At, Lowerer, fail, misshapen, span_of, types};
 use crate::ast::{self, Axis, Selection, Slice, Subscript};
 use crate::error::{BindError, Error, Position};
 
@@ -302,12 +302,12 @@ impl Lowerer<'_, '_> {
         }
         let shape = self.b.shape(tensor.node).to_vec();
         if dtype == DType::Bool && shape != [length] {
-            return Err(PlanError::Shapes {
-                operation: "a mask as a subscript".into(),
-                shapes_: vec![vec![length], shape],
-                hint: Some("a mask must have the length of its dimension".into()),
-            })
-            .at(span);
+            return misshapen(
+                "a mask as a subscript",
+                &[vec![length], shape],
+                "a mask must have the length of its dimension",
+                span,
+            );
         }
         if dtype == DType::Bool {
             self.mask_along(tensor.clone(), &base.dims[axis..=axis], &[length], span)?;

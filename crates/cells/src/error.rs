@@ -484,12 +484,8 @@ mod tests {
         let changed = SourceError::Changed { what: "a.parquet".into() };
         let report = Error::from(DataFusionError::External(Box::new(changed.clone()))).report();
         assert_eq!((report.code.as_str(), report.class), (changed.code(), changed.class()));
-        let cells = tessera_frontend::Error::Cells {
-            code: "integer_overflow",
-            message: "sum".into(),
-            position: None,
-            hint: Some("sum `x::double` instead".into()),
-        };
+        let cells = tessera_frontend::Error::cells("integer_overflow", "sum", None)
+            .with_hint("sum `x::double` instead");
         let report = Error::from(cells).report();
         assert_eq!(report.code, "integer_overflow");
         assert_eq!(report.hint.as_deref(), Some("sum `x::double` instead"));

@@ -33,12 +33,10 @@ pub(super) fn of_diagnostic(diagnostic: &Diagnostic) -> Option<Error> {
         text.strip_prefix("this side has ")?.strip_suffix(" fields")?.parse().ok()
     };
     let (message, hint) = of_counts(kind, count(&left.message)?, count(&right.message)?);
-    Some(Error::Cells {
-        code: "plan_error",
-        message,
-        position: right.span.or(diagnostic.span).map(place),
-        hint: Some(hint.to_string()),
-    })
+    Some(
+        Error::cells("plan_error", message, right.span.or(diagnostic.span).map(place))
+            .with_hint(hint.to_string()),
+    )
 }
 
 fn of_counts(kind: &str, left: usize, right: usize) -> (String, &'static str) {

@@ -64,7 +64,7 @@ impl PhysicalOptimizerRule for Guarded {
         match self.guard {
             Guard::Names => {
                 let plan = same_names::hidden(grown::hidden(plan)?)?;
-                grown::shown(same_names::shown(self.rule.optimize(plan, config)?)?)
+                shown(self.rule.optimize(plan, config)?)
             }
             Guard::Totals if has_filtered_total(&plan)? => Ok(plan),
             Guard::Totals => self.rule.optimize(plan, config),
@@ -79,6 +79,15 @@ impl PhysicalOptimizerRule for Guarded {
     fn schema_check(&self) -> bool {
         self.rule.schema_check()
     }
+}
+
+/// The plan without the nodes that [`same_names::hidden`] and [`grown::hidden`] add.
+fn shown(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.map_up(|node| match same_names::input(&node).or_else(|| grown::input(&node)) {
+        Some(input) => Ok(Transformed::yes(input.clone())),
+        None => Ok(Transformed::no(node)),
+    })
+    .map(|t| t.data)
 }
 
 /// True if an aggregate without groups has FILTER.

@@ -39,13 +39,9 @@ pub(super) fn hidden(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPl
     .map(|t| t.data)
 }
 
-/// The plan without the nodes that [`hidden`] adds.
-pub(super) fn shown(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.map_up(|node| match node.downcast_ref::<GrownExec>() {
-        Some(grown) => Ok(Transformed::yes(grown.input.clone())),
-        None => Ok(Transformed::no(node)),
-    })
-    .map(|t| t.data)
+/// The input of a node that [`hidden`] adds; `None` for other nodes.
+pub(super) fn input(node: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
+    node.downcast_ref::<GrownExec>().map(|grown| &grown.input)
 }
 
 /// True for a filter with a condition that may stay above a projection.

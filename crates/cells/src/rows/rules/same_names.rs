@@ -36,13 +36,9 @@ pub(super) fn hidden(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPl
     .map(|t| t.data)
 }
 
-/// The plan without the nodes that [`hidden`] adds.
-pub(super) fn shown(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.map_up(|node| match node.downcast_ref::<SameNamesExec>() {
-        Some(same) => Ok(Transformed::yes(same.input.clone())),
-        None => Ok(Transformed::no(node)),
-    })
-    .map(|t| t.data)
+/// The input of a node that [`hidden`] adds; `None` for other nodes.
+pub(super) fn input(node: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
+    node.downcast_ref::<SameNamesExec>().map(|same| &same.input)
 }
 
 fn repeated(schema: &Schema) -> HashSet<String> {

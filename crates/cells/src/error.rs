@@ -312,7 +312,7 @@ fn of_ours(error: &(dyn StdError + 'static)) -> Option<ErrorReport> {
 pub fn causes<'a>(
     error: &'a (dyn StdError + 'static),
 ) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |error| {
+    std::iter::successors(Some(error), |&error| {
         match error.downcast_ref::<io::Error>().and_then(|e| e.get_ref()) {
             Some(inside) => Some(inside),
             None => error.source(),

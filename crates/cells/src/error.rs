@@ -309,9 +309,7 @@ fn of_ours(error: &(dyn StdError + 'static)) -> Option<ErrorReport> {
 }
 
 /// An error and its causes. An error of a file hides its cause from its chain of sources.
-pub fn causes<'a>(
-    error: &'a (dyn StdError + 'static),
-) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
+pub fn causes(error: &(dyn StdError + 'static)) -> impl Iterator<Item = &(dyn StdError + 'static)> {
     std::iter::successors(Some(error), |&error| {
         match error.downcast_ref::<io::Error>().and_then(|e| e.get_ref()) {
             Some(inside) => Some(inside),

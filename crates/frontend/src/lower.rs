@@ -533,6 +533,17 @@ pub(crate) fn fail<T>(error: BindError, span: Span) -> Result<T, Error> {
     Err(Error::Bind { error, position: Position::of_span(span) })
 }
 
+/// Refuses an argument of a function, or a part of another construct.
+pub(crate) fn refuse<T>(
+    function: &str,
+    argument: impl Into<String>,
+    reason: impl Into<String>,
+    span: Span,
+) -> Result<T, Error> {
+    let (argument, reason) = (argument.into(), reason.into());
+    fail(BindError::InvalidArgument { function: function.into(), argument, reason }, span)
+}
+
 /// The error for a construct that a later version may support.
 pub(crate) fn unsupported<T>(construct: &str, span: Span) -> Result<T, Error> {
     Err(PlanError::Unsupported { construct: construct.into() }).at(span)

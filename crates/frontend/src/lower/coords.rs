@@ -17,7 +17,7 @@ use tessera_planner::dtype::DType;
 use tessera_planner::scalar::Scalar;
 
 use super::value::{Dim, Tensor};
-use super::{Lowerer, fail, misshapen};
+use super::{Lowerer, fail, misshapen, refuse};
 use crate::error::{BindError, Error};
 use crate::labels::are_coordinates;
 
@@ -121,10 +121,7 @@ impl Lowerer<'_, '_> {
         span: Span,
     ) -> Result<Arc<Coord>, Error> {
         let what = format!("the coordinate `{dim}`");
-        let refused = |reason: String| {
-            let (function, argument) = (what.clone(), "the expression".to_string());
-            fail(BindError::InvalidArgument { function, argument, reason }, span)
-        };
+        let refused = |reason: String| refuse(&what, "the expression", reason, span);
         let dtype = self.b.dtype(t.node);
         let cells = self.cells(t, &what, span)?;
         let masked = cells.iter().filter(|cell| cell.is_none()).count();

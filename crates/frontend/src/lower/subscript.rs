@@ -11,7 +11,7 @@ use tessera_planner::ir::{Node, NodeId, Op};
 
 use super::masks::Masks;
 use super::value::{Dim, Tensor, Value};
-use super::{At, Lowerer, fail, misshapen, span_of, types};
+use super::{At, Lowerer, fail, misshapen, refuse, span_of, types};
 use crate::ast::{self, Axis, Selection, Slice, Subscript};
 use crate::error::{BindError, Error, Position};
 
@@ -112,12 +112,7 @@ impl Lowerer<'_, '_> {
                 }
                 Axis::Ellipsis(span) => {
                     if std::mem::replace(&mut open, true) {
-                        let error = BindError::InvalidArgument {
-                            function: "a subscript".into(),
-                            argument: "`...`".into(),
-                            reason: "may occur only once".into(),
-                        };
-                        return fail(error, *span);
+                        return refuse("a subscript", "`...`", "may occur only once", *span);
                     }
                     slots.push(Slot::Ellipsis);
                     free - given
@@ -532,12 +527,7 @@ pub(crate) fn range(bounds: [Option<i128>; 3], length: u64, span: Span) -> Resul
     let [lo, hi, step] = bounds;
     let step = step.unwrap_or(1);
     if step == 0 {
-        let error = BindError::InvalidArgument {
-            function: "a slice".into(),
-            argument: "the step".into(),
-            reason: "must not be 0".into(),
-        };
-        return fail(error, span);
+        return refuse("a slice", "the step", "must not be 0", span);
     }
     if lo.is_none() && hi.is_none() && step == 1 {
         return Ok(Pick::All);

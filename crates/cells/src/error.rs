@@ -13,7 +13,7 @@ use datafusion::error::DataFusionError;
 use std::error::Error as StdError;
 use std::io;
 use std::sync::Arc;
-use tessera_exec::error::{Error as ExecError, ErrorReport};
+use tessera_exec::error::{Error as ExecError, ErrorReport, with_causes};
 use tessera_planner::error::Class;
 use tessera_storage::source::{SourceError, passing};
 
@@ -308,40 +308,26 @@ fn of_ours(error: &(dyn StdError + 'static)) -> Option<ErrorReport> {
     error.downcast_ref::<SourceError>().map(of_storage)
 }
 
-/// The report of the first error of exec or of the frontend among an error and its causes.
-fn ours_among(error: &(dyn StdError + 'static)) -> Option<ErrorReport> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if error.is::<ExecError>() || error.is::<tessera_frontend::Error>() {
-            return of_ours(error);
-        }
-        // `io::Error::source` skips the error that it wraps.
-        let file = error.downcast_ref::<io::Error>().and_then(|e| e.get_ref());
-        next = match file {
+/// An error and its causes. An error of a file hides its cause from its chain of sources.
+pub fn causes(error: &(dyn StdError + 'static)) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+    std::iter::successors(Some(error), |&error| {
+        match error.downcast_ref::<io::Error>().and_then(|e| e.get_ref()) {
             Some(inside) => Some(inside),
             None => error.source(),
-        };
-    }
-    None
+        }
+    })
+}
+
+/// The report of the first error of exec or of the frontend among an error and its causes.
+fn ours_among(error: &(dyn StdError + 'static)) -> Option<ErrorReport> {
+    let is_ours =
+        |e: &&(dyn StdError + 'static)| e.is::<ExecError>() || e.is::<tessera_frontend::Error>();
+    causes(error).find(is_ours).and_then(of_ours)
 }
 
 fn of_storage(error: &SourceError) -> ErrorReport {
     let report = report(error.code(), error.class(), with_causes(error), None);
     ErrorReport { hint: error.hint(), ..report }
-}
-
-/// The message of an error, followed by the messages of its causes that it does not contain.
-fn with_causes(error: &(dyn StdError + 'static)) -> String {
-    let mut message = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let text = cause.to_string();
-        if !message.contains(&text) {
-            message = format!("{message}: {text}");
-        }
-        next = cause.source();
-    }
-    message
 }
 
 impl From<DataFusionError> for Error {
@@ -484,12 +470,8 @@ mod tests {
         let changed = SourceError::Changed { what: "a.parquet".into() };
         let report = Error::from(DataFusionError::External(Box::new(changed.clone()))).report();
         assert_eq!((report.code.as_str(), report.class), (changed.code(), changed.class()));
-        let cells = tessera_frontend::Error::Cells {
-            code: "integer_overflow",
-            message: "sum".into(),
-            position: None,
-            hint: Some("sum `x::double` instead".into()),
-        };
+        let cells = tessera_frontend::Error::cells("integer_overflow", "sum", None)
+            .with_hint("sum `x::double` instead");
         let report = Error::from(cells).report();
         assert_eq!(report.code, "integer_overflow");
         assert_eq!(report.hint.as_deref(), Some("sum `x::double` instead"));

@@ -489,14 +489,11 @@ impl Lift<'_> {
 
     /// Replaces the remaining tables of cells by scans of their rows.
     fn rows(&mut self, plan: LogicalPlan) -> datafusion::error::Result<LogicalPlan> {
-        plan.map_all_up(|node| {
-            let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::no(node)) };
-            match self.rows_of(scan)? {
-                Some(rows) => Ok(Transformed::yes(rename(rows, &scan.projected_schema)?)),
-                None => Ok(Transformed::no(node)),
-            }
+        plan.replace_all_up(|node| {
+            let LogicalPlan::TableScan(scan) = node else { return Ok(None) };
+            let rows = self.rows_of(scan)?;
+            rows.map(|rows| rename(rows, &scan.projected_schema)).transpose()
         })
-        .map(|t| t.data)
     }
 
     /// A scan of the rows of a table of cells, under its own name; `None` for another table.

@@ -77,7 +77,6 @@ use crate::lift::TensorScan;
 use crate::walk::WalkPlan;
 use arrow::array::ArrayRef;
 use datafusion::catalog::TableProvider;
-use datafusion::common::tree_node::Transformed;
 use datafusion::datasource::provider_as_source;
 use datafusion::error::Result;
 use datafusion::logical_expr::{LogicalPlan, TableScanBuilder};
@@ -114,19 +113,16 @@ fn attach(
     plan: LogicalPlan,
     tables: &BTreeMap<String, Arc<dyn TableProvider>>,
 ) -> Result<LogicalPlan> {
-    plan.map_all_up(|node| {
-        let LogicalPlan::TableScan(scan) = &node else { return Ok(Transformed::no(node)) };
-        let Some(table) = tables.get(scan.table_name.table()) else {
-            return Ok(Transformed::no(node));
-        };
+    plan.replace_all_up(|node| {
+        let LogicalPlan::TableScan(scan) = node else { return Ok(None) };
+        let Some(table) = tables.get(scan.table_name.table()) else { return Ok(None) };
         let new = TableScanBuilder::new(scan.table_name.clone(), provider_as_source(table.clone()))
             .with_projection(scan.projection.clone())
             .with_filters(scan.filters.clone())
             .with_fetch(scan.fetch)
             .build()?;
-        Ok(Transformed::yes(LogicalPlan::TableScan(new)))
+        Ok(Some(LogicalPlan::TableScan(new)))
     })
-    .map(|t| t.data)
 }
 
 #[cfg(test)]

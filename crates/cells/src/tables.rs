@@ -33,7 +33,6 @@ use datafusion::logical_expr::TableSource;
 use futures::TryStreamExt;
 use object_store::ObjectMeta;
 use options::Reading;
-use partitions::WithNulls;
 use places::Place;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +41,6 @@ use std::time::Duration;
 use tessera_frontend::RelationRef;
 use tessera_frontend::ast::UrlKind;
 use tessera_storage::source::{SourceError, Stores, Versions, passing};
-use uuids::WithUuids;
 
 /// Timeout for reading the schema of a table.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -287,11 +285,7 @@ impl RowsState {
         let config =
             ListingTableConfig::new(place).with_listing_options(listing).with_schema(schema);
         let files = ListingTable::try_new(config).map_err(failed)?.with_cache(cache);
-        let table: Arc<dyn TableProvider> = match keys.iter().any(|key| key.has_null) {
-            true => Arc::new(WithNulls::new(files, keys)),
-            false => Arc::new(files),
-        };
-        let table = Table(uuids::as_texts(table, uuids));
+        let table = Table(uuids::as_texts(partitions::with_nulls(files, keys), uuids));
         Ok(OpenedTable { table, url, version, store })
     }
 
@@ -309,9 +303,7 @@ impl RowsState {
 
     async fn read_small(&self, table: &Table, limit: u64) -> Option<(Table, u64)> {
         let state = self.get().ok()?;
-        let files = table.0.downcast_ref::<WithUuids>().map_or(&table.0, WithUuids::files);
-        let with_nulls = files.downcast_ref::<WithNulls>().map(WithNulls::files);
-        if let Some(files) = with_nulls.or_else(|| files.downcast_ref::<ListingTable>()) {
+        if let Some(files) = computed::files(&table.0).downcast_ref::<ListingTable>() {
             let mut bytes = 0;
             for place in files.table_paths() {
                 let store = state.runtime_env().object_store(place).ok()?;

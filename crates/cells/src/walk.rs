@@ -40,6 +40,11 @@ pub(crate) trait Walk: TreeNode {
         map_down(self, &mut f)
     }
 
+    /// Replaces each node for which `f` returns another one, after those below it.
+    fn replace_up(self, mut f: impl FnMut(&Self) -> Result<Option<Self>>) -> Result<Self> {
+        map_up(self, &mut |node| replaced(node, &mut f)).map(|t| t.data)
+    }
+
     /// Replaces the nodes directly below this one: `map_children`.
     fn map_below(self, mut f: impl FnMut(Self) -> Mapped<Self>) -> Mapped<Self> {
         map_below(self, &mut f)
@@ -55,6 +60,9 @@ pub(crate) trait WalkPlan: Sized {
 
     /// [`Walk::map_up`] for all nodes: `transform_up_with_subqueries`.
     fn map_all_up(self, f: impl FnMut(Self) -> Mapped<Self>) -> Mapped<Self>;
+
+    /// [`Walk::replace_up`] for all nodes.
+    fn replace_all_up(self, f: impl FnMut(&Self) -> Result<Option<Self>>) -> Result<Self>;
 
     /// [`Walk::map_down`] for all nodes: `transform_down_with_subqueries`.
     fn map_all_down(self, f: impl FnMut(Self) -> Mapped<Self>) -> Mapped<Self>;
@@ -79,6 +87,10 @@ impl WalkPlan for LogicalPlan {
 
     fn map_all_up(self, mut f: impl FnMut(Self) -> Mapped<Self>) -> Mapped<Self> {
         map_all_up(self, &mut f)
+    }
+
+    fn replace_all_up(self, mut f: impl FnMut(&Self) -> Result<Option<Self>>) -> Result<Self> {
+        map_all_up(self, &mut |node| replaced(node, &mut f)).map(|t| t.data)
     }
 
     fn map_all_down(self, mut f: impl FnMut(Self) -> Mapped<Self>) -> Mapped<Self> {
@@ -125,6 +137,13 @@ fn any<N: TreeNode>(node: &N, f: &mut dyn FnMut(&N) -> Result<bool>) -> Result<b
 fn stop_if(found: &mut bool, is_one: bool) -> Walked {
     *found = is_one;
     Ok(if is_one { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+}
+
+fn replaced<N>(node: N, f: &mut dyn FnMut(&N) -> Result<Option<N>>) -> Mapped<N> {
+    Ok(match f(&node)? {
+        Some(new) => Transformed::yes(new),
+        None => Transformed::no(node),
+    })
 }
 
 fn map_up<N: TreeNode>(node: N, f: &mut dyn FnMut(N) -> Mapped<N>) -> Mapped<N> {

@@ -217,6 +217,15 @@ impl Error {
         Error::Io { action, what: what.into(), source }
     }
 
+    /// A result that a format cannot hold.
+    pub(crate) fn format(
+        format: &'static str,
+        reason: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Error::Format { format, reason: reason.into(), hint: Some(hint.into()) }
+    }
+
     /// True if memory was refused that would be available if no other statement held any.
     pub fn may_fit(&self) -> bool {
         matches!(self, Error::Stage(s) if s.0.may_fit())

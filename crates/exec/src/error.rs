@@ -199,21 +199,26 @@ impl fmt::Display for ErrorReport {
     }
 }
 
+/// The message of an error, with the causes that it does not name.
+pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut message = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = cause.to_string();
+        if !message.contains(&text) {
+            message = format!("{message}: {text}");
+        }
+        next = cause.source();
+    }
+    message
+}
+
 impl From<&Error> for ErrorReport {
     fn from(error: &Error) -> Self {
-        let mut message = error.to_string();
-        let mut next = std::error::Error::source(error);
-        while let Some(cause) = next {
-            let text = cause.to_string();
-            if !message.contains(&text) {
-                message = format!("{message}: {text}");
-            }
-            next = cause.source();
-        }
         ErrorReport {
             code: error.code().into(),
             class: error.class(),
-            message,
+            message: with_causes(error),
             hint: error.hint(),
             may_fit: error.may_fit(),
         }

@@ -104,11 +104,7 @@ fn parsed(call: &str) -> Result<Expr, Error> {
     {
         return Ok(expr);
     }
-    Err(Error::Unsupported {
-        construct: format!("the call `{call}` of columns"),
-        position: None,
-        hint: None,
-    })
+    Err(Error::unsupported(format!("the call `{call}` of columns"), None))
 }
 
 #[cfg(test)]

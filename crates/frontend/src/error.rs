@@ -228,6 +228,31 @@ impl Error {
         out
     }
 
+    /// A cell block that cannot be planned, without a hint.
+    pub fn cells(
+        code: &'static str,
+        message: impl Into<String>,
+        position: Option<Position>,
+    ) -> Self {
+        Self::Cells { code, message: message.into(), position, hint: None }
+    }
+
+    /// A construct that is not supported, without a hint.
+    pub fn unsupported(construct: impl Into<String>, position: Option<Position>) -> Self {
+        Self::Unsupported { construct: construct.into(), position, hint: None }
+    }
+
+    /// The same error with a hint of its own; errors whose kind decides the hint keep that one.
+    pub fn with_hint(mut self, text: impl Into<String>) -> Self {
+        if let Self::Syntax { hint, .. }
+        | Self::Unsupported { hint, .. }
+        | Self::Cells { hint, .. } = &mut self
+        {
+            *hint = Some(text.into());
+        }
+        self
+    }
+
     /// A syntax error without a hint.
     pub(crate) fn syntax(message: impl Into<String>, position: Option<Position>) -> Self {
         Self::Syntax { message: message.into(), position, hint: None }

@@ -50,7 +50,7 @@ use crate::island::{Island, Site};
 use crate::labels::{DatasetLabels, Labels};
 use crate::scope::Scope;
 use crate::surface;
-pub(crate) use align::unique;
+pub(crate) use align::{misshapen, unique};
 pub use all::{excluded, is_star, only_excludes};
 pub(crate) use arith::{Binary, types};
 pub(crate) use columns::over_columns;
@@ -531,6 +531,17 @@ impl<T> At<T> for Result<T, PlanError> {
 
 pub(crate) fn fail<T>(error: BindError, span: Span) -> Result<T, Error> {
     Err(Error::Bind { error, position: Position::of_span(span) })
+}
+
+/// Refuses an argument of a function, or a part of another construct.
+pub(crate) fn refuse<T>(
+    function: &str,
+    argument: impl Into<String>,
+    reason: impl Into<String>,
+    span: Span,
+) -> Result<T, Error> {
+    let (argument, reason) = (argument.into(), reason.into());
+    fail(BindError::InvalidArgument { function: function.into(), argument, reason }, span)
 }
 
 /// The error for a construct that a later version may support.

@@ -471,12 +471,8 @@ fn is_lateral_taken(join: &Join, numbers: &Numbers) -> Result<bool> {
 
 /// The error for a subquery with an operator that cannot run over the outer rows.
 fn refused<T>(what: &str) -> Result<T> {
-    Err(DataFusionError::External(Box::new(Error::Unsupported {
-        construct: format!("{what} in a correlated subquery"),
-        position: None,
-        hint: Some(
-            "join and aggregate: `SELECT a.x, count(b.x) FROM a LEFT JOIN b ON b.x < a.x GROUP BY a.x`"
-                .to_string(),
-        ),
-    })))
+    Err(DataFusionError::External(Box::new(
+        Error::unsupported(format!("{what} in a correlated subquery"), None)
+            .with_hint("join and aggregate: `SELECT a.x, count(b.x) FROM a LEFT JOIN b ON b.x < a.x GROUP BY a.x`"),
+    )))
 }

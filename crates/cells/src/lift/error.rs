@@ -195,14 +195,8 @@ pub(crate) fn near(error: Error, variables: &BTreeSet<String>) -> Error {
 pub(crate) fn of_alias(error: Error, aliases: &BTreeSet<String>) -> Error {
     match error {
         Error::UnknownName { kind: "column", name, position, .. } if aliases.contains(&name) => {
-            Error::Cells {
-                code: "unknown_name",
-                message: format!("unknown column `{name}`"),
-                position,
-                hint: Some(format!(
-                    "`{name}` is the alias of an item, which cannot be used here: write its expression, or name it in a subquery: `FROM (SELECT … AS {name} FROM …)`"
-                )),
-            }
+            Error::cells("unknown_name", format!("unknown column `{name}`"), position)
+                .with_hint(format!("`{name}` is the alias of an item, which cannot be used here: write its expression, or name it in a subquery: `FROM (SELECT … AS {name} FROM …)`"))
         }
         other => other,
     }
@@ -217,15 +211,8 @@ pub(crate) fn of_text(error: Error, texts: &BTreeMap<String, Position>) -> Error
     let Some((text, _)) = of_text.and_then(|rest| rest.rsplit_once("' to ")) else {
         return error;
     };
-    Error::Cells {
-        code: "type_error",
-        message: message.clone(),
-        position: position.or_else(|| texts.get(text).copied()),
-        hint: Some(
-            "compare with a value of that type, or convert the other side with `::text`; `try_cast(x AS type)` returns NULL for values that do not convert"
-                .to_string(),
-        ),
-    }
+    Error::cells("type_error", message.clone(), position.or_else(|| texts.get(text).copied()))
+        .with_hint("compare with a value of that type, or convert the other side with `::text`; `try_cast(x AS type)` returns NULL for values that do not convert")
 }
 
 /// True for an error of planning that names no place, or only a part of it.
@@ -402,12 +389,8 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
             };
         }
         if let Some(hint) = counterparts::hint(&name) {
-            return Error::Cells {
-                code: "unknown_name",
-                message: format!("unknown function `{name}`"),
-                position,
-                hint: Some(hint),
-            };
+            return Error::cells("unknown_name", format!("unknown function `{name}`"), position)
+                .with_hint(hint);
         }
         // DataFusion suggests a function however far its name is.
         let offered: Vec<&str> = parts.nth(1).into_iter().collect();
@@ -433,12 +416,8 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
         return error;
     }
     if message.contains("GROUP BY") && message.contains("must ") {
-        return Error::Cells {
-            code: "not_grouped",
-            message: not_grouped(message),
-            position,
-            hint: Some("add it to GROUP BY, or aggregate it with avg, min, max, …".to_string()),
-        };
+        return Error::cells("not_grouped", not_grouped(message), position)
+            .with_hint("add it to GROUP BY, or aggregate it with avg, min, max, …");
     }
     let lower = message.to_lowercase();
     let of_types = [
@@ -459,25 +438,18 @@ fn known_words(message: &str, position: Option<Position>) -> Option<Error> {
         && let Some((_, of)) = rest.split_once("type ")
         && let Some((of, _)) = of.split_once(" is not Struct")
     {
-        return Some(Error::Cells {
-            code: "type_error",
-            message: format!("{} has no fields", calls::spoken(of)),
-            position,
-            hint: Some(
-                "structs and maps have fields: `st['a']`, `st.a`; to refer to an outer relation, give it an alias that no column here has"
-                    .to_string(),
-            ),
-        });
+        return Some(
+            Error::cells("type_error", format!("{} has no fields", calls::spoken(of)), position)
+                .with_hint("structs and maps have fields: `st['a']`, `st.a`; to refer to an outer relation, give it an alias that no column here has"),
+        );
     }
     if message.starts_with("Substring without for/from") {
-        return Some(Error::Cells {
-            code: "argument_count",
-            message: "`substr` needs a text and a start".into(),
-            position,
-            hint: Some(
-                "`substr(s, 2)` begins at the second character, `substr(s, 2, 3)` has three".into(),
-            ),
-        });
+        return Some(
+            Error::cells("argument_count", "`substr` needs a text and a start", position)
+                .with_hint(
+                    "`substr(s, 2)` begins at the second character, `substr(s, 2, 3)` has three",
+                ),
+        );
     }
     let misplaced = [
         (
@@ -489,12 +461,10 @@ fn known_words(message: &str, position: Option<Position>) -> Option<Error> {
     ];
     if let Some((_, what)) = misplaced.iter().find(|(start, _)| message.starts_with(start)) {
         let hint = "name it as an item of a subquery and use the name: `FROM (SELECT *, k IN (SELECT …) AS found FROM a) ORDER BY found`";
-        return Some(Error::Cells {
-            code: "unsupported",
-            message: format!("{what} is not supported at this place"),
-            position,
-            hint: Some(hint.into()),
-        });
+        return Some(
+            Error::cells("unsupported", format!("{what} is not supported at this place"), position)
+                .with_hint(hint),
+        );
     }
     if message.starts_with("Correlated scalar subquery must be aggregated") {
         return Some(Error::Cells {
@@ -526,15 +496,8 @@ fn known_words(message: &str, position: Option<Position>) -> Option<Error> {
 /// The error for syntax that DataFusion does not plan.
 fn not_implemented(message: &str, position: Option<Position>) -> Error {
     if let Some(name) = message.strip_prefix("Unsupported SQL type ") {
-        return Error::Cells {
-            code: "unsupported",
-            message: format!("unknown type `{name}`"),
-            position,
-            hint: Some(
-                "types are bool, tinyint, smallint, int, bigint, real, double, decimal(p, s), text, date, timestamp, interval, and NumPy's int8 to float64"
-                    .to_string(),
-            ),
-        };
+        return Error::cells("unsupported", format!("unknown type `{name}`"), position)
+            .with_hint("types are bool, tinyint, smallint, int, bigint, real, double, decimal(p, s), text, date, timestamp, interval, and NumPy's int8 to float64");
     }
     let Some(node) = message.strip_prefix("Unsupported ast node in sqltorel: ") else {
         return failed("unsupported", sentence(message), position);

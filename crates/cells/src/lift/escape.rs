@@ -7,19 +7,18 @@
 
 use std::sync::Arc;
 
-use arrow::array::{AsArray, StringArray};
+use arrow::array::{ArrayRef, AsArray, StringArray};
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::Like;
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility, binary_expr, lit,
+    Expr, Operator, ScalarUDF, Signature, Volatility, binary_expr, lit,
 };
 use tessera_frontend::error::Error;
 
-use super::functions::scalar;
+use super::functions::OfArrays;
 
 /// Name of the function, which no text can produce.
 const NAME: &str = "tessera_like_pattern";
@@ -27,7 +26,7 @@ const NAME: &str = "tessera_like_pattern";
 /// The function `tessera_like_pattern(pattern, escape)`.
 pub(super) fn function() -> ScalarUDF {
     let signature = Signature::exact(vec![DataType::Utf8, DataType::Utf8], Volatility::Immutable);
-    ScalarUDF::new_from_impl(WithBackslashes { signature })
+    OfArrays::new(NAME, signature, DataType::Utf8, backslashed).udf()
 }
 
 /// Replaces the pattern, if the expression is a `LIKE` with an escape character, or a `SIMILAR TO`.
@@ -106,29 +105,16 @@ fn ends_with_escape(pattern: &str, escape: char) -> DataFusionError {
     }))
 }
 
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct WithBackslashes {
-    signature: Signature,
-}
-
-impl ScalarUDFImpl for WithBackslashes {
-    scalar!(name NAME, signature, returns DataType::Utf8);
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let is_constant = args.args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
-        let [patterns, escapes] = &ColumnarValue::values_to_arrays(&args.args)?[..] else {
-            return exec_err!("{NAME} takes two arguments");
-        };
-        let (patterns, escapes) = (patterns.as_string::<i32>(), escapes.as_string::<i32>());
-        let new = patterns.iter().zip(escapes).map(|(pattern, escape)| {
-            let escape = escape.and_then(|text| text.chars().next());
-            pattern
-                .zip(escape)
-                .map(|(pattern, escape)| with_backslashes(pattern, escape))
-                .transpose()
-        });
-        super::functions::columnar(Arc::new(new.collect::<Result<StringArray>>()?), is_constant)
-    }
+fn backslashed(arrays: &[ArrayRef]) -> Result<ArrayRef> {
+    let [patterns, escapes] = arrays else {
+        return exec_err!("{NAME} takes two arguments");
+    };
+    let (patterns, escapes) = (patterns.as_string::<i32>(), escapes.as_string::<i32>());
+    let new = patterns.iter().zip(escapes).map(|(pattern, escape)| {
+        let escape = escape.and_then(|text| text.chars().next());
+        pattern.zip(escape).map(|(pattern, escape)| with_backslashes(pattern, escape)).transpose()
+    });
+    Ok(Arc::new(new.collect::<Result<StringArray>>()?))
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@ mod lengths;
 mod lists;
 mod mode;
 mod moments;
+mod of_arrays;
 mod opaque;
 mod percentile;
 mod recomputed;
@@ -72,6 +73,7 @@ use framed::Framed;
 pub(super) use in_calendar::{IN_CALENDAR, InCalendar};
 use joined::Joined;
 use mode::Mode;
+pub(super) use of_arrays::{OfArrays, over_arrays};
 pub(super) use opaque::opaque;
 use percentile::Percentile;
 pub(crate) use percentile::between;
@@ -84,7 +86,7 @@ use sum::CheckedSum;
 pub(crate) use sum::too_large as too_large_total;
 use tessera_frontend::error::Error;
 pub(super) use time_shift::TimeShift;
-pub(super) use time_text::{TimeText, WithSeconds, with_seconds};
+pub(super) use time_text::{TimeText, texts_with_seconds, with_seconds};
 pub(crate) use uuid_text::uuid_text;
 use value_at::ValueAt;
 
@@ -240,35 +242,25 @@ impl ScalarUDFImpl for Arithmetic {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let scalar = args.args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
-        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
-        let [x, y] = arrays.as_slice() else {
-            return exec_err!("{} takes two arguments", self.name());
-        };
-        let out: ArrayRef = match (x.data_type(), y.data_type()) {
-            (DataType::Int64, DataType::Int64) => {
+        over_arrays(&args, |arrays| {
+            let [x, y] = arrays else {
+                return exec_err!("{} takes two arguments", self.name());
+            };
+            if let (DataType::Int64, DataType::Int64) = (x.data_type(), y.data_type()) {
                 let (x, y) = (x.as_primitive::<Int64Type>(), y.as_primitive::<Int64Type>());
-                let mut out = Vec::with_capacity(x.len());
-                for pair in x.iter().zip(y.iter()) {
-                    out.push(match pair {
-                        (Some(x), Some(y)) => Some(self.int(x, y)?),
-                        _ => None,
-                    });
-                }
-                Arc::new(Int64Array::from(out))
+                let pairs = x.iter().zip(y.iter()).map(|(x, y)| x.zip(y));
+                let cells = pairs.map(|pair| pair.map(|(x, y)| self.int(x, y)).transpose());
+                return Ok(Arc::new(cells.collect::<Result<Int64Array>>()?));
             }
-            _ => {
-                let (x, y) = (cast(x, &DataType::Float64)?, cast(y, &DataType::Float64)?);
-                let (x, y) = (x.as_primitive::<Float64Type>(), y.as_primitive::<Float64Type>());
-                let float = |x: f64, y: f64| match self.op {
-                    Operation::FloorDivide => (x / y).floor(),
-                    Operation::Power => x.powf(y),
-                };
-                let cells = x.iter().zip(y.iter()).map(|(x, y)| Some(float(x?, y?)));
-                Arc::new(cells.collect::<Float64Array>())
-            }
-        };
-        columnar(out, scalar)
+            let (x, y) = (cast(x, &DataType::Float64)?, cast(y, &DataType::Float64)?);
+            let (x, y) = (x.as_primitive::<Float64Type>(), y.as_primitive::<Float64Type>());
+            let float = |x: f64, y: f64| match self.op {
+                Operation::FloorDivide => (x / y).floor(),
+                Operation::Power => x.powf(y),
+            };
+            let cells = x.iter().zip(y.iter()).map(|(x, y)| Some(float(x?, y?)));
+            Ok(Arc::new(cells.collect::<Float64Array>()))
+        })
     }
 }
 

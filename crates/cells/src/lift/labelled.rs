@@ -84,12 +84,8 @@ type Columns = (Vec<RowsColumn>, Names);
 
 /// The error for dimensions that are ambiguous or that the block cannot have.
 fn unclear(message: String, position: Option<Position>) -> Error {
-    Error::Cells {
-        code: "ambiguous_dims",
-        message,
-        position,
-        hint: Some("write dimensions in brackets, as in `SELECT [lat], avg(v) …`".to_string()),
-    }
+    Error::cells("ambiguous_dims", message, position)
+        .with_hint("write dimensions in brackets, as in `SELECT [lat], avg(v) …`")
 }
 
 /// The columns by the plan: labels of a dimension are a dimension, all others are values.

@@ -74,22 +74,17 @@ pub(super) fn one(
 
 fn zone_of(zone: Option<&ScalarValue>) -> Result<&str> {
     let Some(zone) = zone.and_then(|zone| zone.try_as_str().flatten()) else {
-        return refused(Error::Unsupported {
-            construct: "AT TIME ZONE with a zone that is not a text of the query".to_string(),
-            position: None,
-            hint: Some("write its name, as in `AT TIME ZONE 'Europe/Berlin'`".to_string()),
-        });
+        return refused(
+            Error::unsupported("AT TIME ZONE with a zone that is not a text of the query", None)
+                .with_hint("write its name, as in `AT TIME ZONE 'Europe/Berlin'`"),
+        );
     };
     match Tz::from_str(zone) {
         Ok(_) => Ok(zone),
-        Err(_) => refused(Error::Cells {
-            code: "invalid_argument",
-            message: format!("`{zone}` is not a time zone"),
-            position: None,
-            hint: Some(
-                "write a name such as 'Europe/Berlin', or an offset as '+02:00'".to_string(),
-            ),
-        }),
+        Err(_) => refused(
+            Error::cells("invalid_argument", format!("`{zone}` is not a time zone"), None)
+                .with_hint("write a name such as 'Europe/Berlin', or an offset as '+02:00'"),
+        ),
     }
 }
 

@@ -48,14 +48,10 @@ fn has_misplaced_sets(node: &LogicalPlan) -> Result<bool> {
 fn refused(node: &LogicalPlan) -> Option<Error> {
     match node {
         LogicalPlan::Aggregate(groups) if groups.aggr_expr.iter().any(has_distinct_pairs) => {
-            Some(Error::Unsupported {
-                construct: "DISTINCT in `corr`, `covar_…` and `regr_…`".to_string(),
-                position: None,
-                hint: Some(
-                    "read them from a subquery: `SELECT corr(x, y) FROM (SELECT DISTINCT x, y FROM t)`"
-                        .to_string(),
-                ),
-            })
+            Some(
+                Error::unsupported("DISTINCT in `corr`, `covar_…` and `regr_…`", None)
+                    .with_hint("read them from a subquery: `SELECT corr(x, y) FROM (SELECT DISTINCT x, y FROM t)`"),
+            )
         }
         LogicalPlan::Aggregate(groups) => {
             groups.group_expr.iter().find_map(Call::of).map(|call| match call {
@@ -133,10 +129,5 @@ impl Call {
 }
 
 fn error(message: &str, hint: &str) -> Error {
-    Error::Cells {
-        code: "plan_error",
-        message: message.to_string(),
-        position: None,
-        hint: Some(hint.to_string()),
-    }
+    Error::cells("plan_error", message.to_string(), None).with_hint(hint.to_string())
 }

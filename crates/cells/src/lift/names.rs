@@ -328,11 +328,10 @@ impl VisitorMut for Relations<'_> {
                 self.aliases.insert(alias.value.clone());
             }
             if let Some((dim, _)) = ast::bracket_dim(item) {
-                return ControlFlow::Break(Error::Unsupported {
-                    construct: format!("the item `[{dim}]`"),
-                    position: Position::of_span(dim.span),
-                    hint: Some(format!("write `{dim}` to get rows")),
-                });
+                return ControlFlow::Break(
+                    Error::unsupported(format!("the item `[{dim}]`"), Position::of_span(dim.span))
+                        .with_hint(format!("write `{dim}` to get rows")),
+                );
             }
         }
         let order = self.scopes.last_mut().and_then(|level| level.order.take());

@@ -155,8 +155,7 @@ fn extreme_interval(call: &Expr, schema: &DFSchema, rules: &Rules) -> Option<Exp
 /// `one_nan`, `one_zero`, `member`, `tessera_each` and `tessera_length`.
 pub(super) fn functions() -> [ScalarUDF; 5] {
     let [nan, zero] = [false, true].map(plain::Plain::udf);
-    let length = intervals::Length::udf();
-    [nan, zero, plain::Member::udf(), plain::Each::udf(), length]
+    [nan, zero, plain::Member::udf(), plain::Each::udf(), intervals::length()]
 }
 
 pub(super) fn expression(expr: Expr, schema: &DFSchema) -> Result<Expr> {

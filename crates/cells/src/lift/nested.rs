@@ -15,7 +15,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::walk::{Walk, WalkPlan};
-use arrow::array::{Array, Int8Array, UInt64Array, make_comparator};
+use arrow::array::{Array, ArrayRef, Int8Array, UInt64Array, make_comparator};
 use arrow::compute::{SortOptions, concat, take};
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::tree_node::Transformed;
@@ -30,7 +30,7 @@ use datafusion::logical_expr::{
 };
 
 use super::frame_bounds::known;
-use super::functions::{columnar, scalar};
+use super::functions::{OfArrays, over_arrays, scalar};
 
 const NAME: &str = "tessera_order";
 
@@ -186,31 +186,20 @@ fn compared(expr: Expr, schema: &DFSchema, order: &ScalarUDF) -> Transformed<Exp
 /// `tessera_order(a, b)`: -1 if a is less than b, 0 if they are equal, 1 if a is greater, NULL if one is NULL;
 /// and `greatest` and `least`.
 pub(super) fn functions() -> [ScalarUDF; 3] {
-    let order = Order { signature: Signature::any(2, Volatility::Immutable) };
-    [order.into(), Choice::new(true).into(), Choice::new(false).into()]
+    let signature = Signature::any(2, Volatility::Immutable);
+    let order = OfArrays::new(NAME, signature, DataType::Int8, orders);
+    [order.udf(), Choice::new(true).into(), Choice::new(false).into()]
 }
 
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Order {
-    signature: Signature,
-}
-
-impl ScalarUDFImpl for Order {
-    scalar!(name NAME, signature, returns DataType::Int8);
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
-        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
-        let [left, right] = arrays.as_slice() else {
-            return exec_err!("{NAME} takes two values");
-        };
-        let compare = make_comparator(left.as_ref(), right.as_ref(), ORDER)?;
-        let order = |row: usize| {
-            (left.is_valid(row) && right.is_valid(row)).then(|| compare(row, row) as i8)
-        };
-        let orders: Int8Array = (0..left.len()).map(order).collect();
-        columnar(Arc::new(orders), is_scalar)
-    }
+fn orders(arrays: &[ArrayRef]) -> Result<ArrayRef> {
+    let [left, right] = arrays else {
+        return exec_err!("{NAME} takes two values");
+    };
+    let compare = make_comparator(left.as_ref(), right.as_ref(), ORDER)?;
+    let order =
+        |row: usize| (left.is_valid(row) && right.is_valid(row)).then(|| compare(row, row) as i8);
+    let orders: Int8Array = (0..left.len()).map(order).collect();
+    Ok(Arc::new(orders))
 }
 
 /// The greatest of some values, or the least one, without NULL.
@@ -241,23 +230,23 @@ impl ScalarUDFImpl for Choice {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
-        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
-        let parts: Vec<&dyn Array> = arrays.iter().map(|values| values.as_ref()).collect();
-        let rows = parts.first().map_or(0, |values| values.len());
-        let all = concat(&parts)?;
-        let compare = make_comparator(all.as_ref(), all.as_ref(), ORDER)?;
-        let wanted = if self.is_greatest { Ordering::Greater } else { Ordering::Less };
-        let best = |row: usize| {
-            let mut best: Option<usize> = None;
-            for place in (row..all.len()).step_by(rows).filter(|&place| all.is_valid(place)) {
-                if best.is_none_or(|best| compare(place, best) == wanted) {
-                    best = Some(place);
+        over_arrays(&args, |arrays| {
+            let parts: Vec<&dyn Array> = arrays.iter().map(|values| values.as_ref()).collect();
+            let rows = parts.first().map_or(0, |values| values.len());
+            let all = concat(&parts)?;
+            let compare = make_comparator(all.as_ref(), all.as_ref(), ORDER)?;
+            let wanted = if self.is_greatest { Ordering::Greater } else { Ordering::Less };
+            let best = |row: usize| {
+                let mut best: Option<usize> = None;
+                for place in (row..all.len()).step_by(rows).filter(|&place| all.is_valid(place)) {
+                    if best.is_none_or(|best| compare(place, best) == wanted) {
+                        best = Some(place);
+                    }
                 }
-            }
-            best.map(|place| place as u64)
-        };
-        let places: UInt64Array = (0..rows).map(best).collect();
-        columnar(take(all.as_ref(), &places, None)?, is_scalar)
+                best.map(|place| place as u64)
+            };
+            let places: UInt64Array = (0..rows).map(best).collect();
+            Ok(take(all.as_ref(), &places, None)?)
+        })
     }
 }

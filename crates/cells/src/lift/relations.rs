@@ -198,12 +198,7 @@ fn cells(
         return Err(Error::UnknownName { kind: "relation", name, candidates, position });
     }
     let Some(query) = select(expr, &known) else {
-        return Err(Error::Cells {
-            code: "internal",
-            message: "CELLS(…) could not be read as a query".to_string(),
-            position,
-            hint: None,
-        });
+        return Err(Error::cells("internal", "CELLS(…) could not be read as a query", position));
     };
     let whole = scope.close(&query);
     if surface::kind(&whole, &CatalogNames(context.catalog)) != RelationKind::Tensor {

@@ -139,11 +139,11 @@ fn pairs<'a>(left: &'a Expr, right: &'a Expr) -> Result<Option<Vec<(&'a Expr, &'
         (Some(_), None) | (None, Some(_))
             if [left, right].iter().any(|side| matches!(side, Expr::Subquery(_))) =>
         {
-            return Err(Error::Unsupported {
-                construct: "a comparison of a row with a scalar subquery".to_string(),
-                position: position(),
-                hint: Some("write `(a, b) IN (SELECT …)`".to_string()),
-            });
+            return Err(Error::unsupported(
+                "a comparison of a row with a scalar subquery",
+                position(),
+            )
+            .with_hint("write `(a, b) IN (SELECT …)`"));
         }
         (l, r) => {
             let values = l.or(r).map_or(0, <[Expr]>::len);
@@ -168,12 +168,8 @@ fn pairs<'a>(left: &'a Expr, right: &'a Expr) -> Result<Option<Vec<(&'a Expr, &'
 }
 
 fn lengths(what: String, position: Option<Position>) -> Error {
-    Error::Cells {
-        code: "type_error",
-        message: format!("{what} cannot be compared"),
-        position,
-        hint: Some("both sides need the same number of values".to_string()),
-    }
+    Error::cells("type_error", format!("{what} cannot be compared"), position)
+        .with_hint("both sides need the same number of values")
 }
 
 /// A comparison of two rows, or of two values.

@@ -218,14 +218,8 @@ impl<'a> Call<'a> {
 
     fn refused(&self, what: String) -> Error {
         let name = self.function;
-        Error::Cells {
-            code: "type_error",
-            message: format!("`{name}` in FROM {what}"),
-            position: self.position,
-            hint: Some(format!(
-                "`{name}(stop)`, `{name}(start, stop)` and `{name}(start, stop, step)` take integers; `{name}(t0, t1, INTERVAL '1 day')` takes dates or timestamps"
-            )),
-        }
+        Error::cells("type_error", format!("`{name}` in FROM {what}"), self.position)
+            .with_hint(format!("`{name}(stop)`, `{name}(start, stop)` and `{name}(start, stop, step)` take integers; `{name}(t0, t1, INTERVAL '1 day')` takes dates or timestamps"))
     }
 
     fn placed(&self, error: Error) -> Error {

@@ -24,7 +24,7 @@ use tessera_planner::dtype::Calendar;
 use tessera_planner::time::parse_period;
 
 use super::calendars::{calendar_of, is_text, meets};
-use super::functions::{TimeText, WithSeconds, with_seconds};
+use super::functions::{TimeText, texts_with_seconds, with_seconds};
 use super::{calendars, clocks, escape, float32, local_time, operators, unsigned, zones};
 use tessera_frontend::error::{Error, Position};
 
@@ -173,7 +173,7 @@ fn text_with_seconds(text: &Expr, schema: &DFSchema) -> Option<Expr> {
     // Later planning of the expression reports an error.
     let is_text = text.get_type(schema).is_ok_and(|data_type| is_text(&data_type));
     is_text.then(|| {
-        let function = Arc::new(WithSeconds::default().into());
+        let function = Arc::new(texts_with_seconds());
         Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![text.clone()]))
     })
 }

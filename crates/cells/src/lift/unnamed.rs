@@ -5,7 +5,7 @@ use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::ScalarUDF;
 
 use super::faster::select;
-use super::functions::{TimeShift, TimeText, WithSeconds, opaque};
+use super::functions::{TimeShift, TimeText, opaque, texts_with_seconds};
 use super::{all_of, always, decimals, guards, join_keys, like, local_time, maybe, nan, order};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ fn plain(name: &str) -> Option<ScalarUDF> {
         all,
         always,
         TimeText::default().into(),
-        WithSeconds::default().into(),
+        texts_with_seconds(),
         opaque(),
         maybe::function(),
     ];

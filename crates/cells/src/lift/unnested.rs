@@ -33,14 +33,10 @@ use datafusion::logical_expr::{
 use super::functions::opaque;
 
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
-    plan.map_all_up(|node| {
-        let LogicalPlan::Join(join) = &node else { return Ok(Transformed::no(node)) };
-        Ok(match unnested(join)? {
-            Some(new) => Transformed::yes(new),
-            None => Transformed::no(node),
-        })
+    plan.replace_all_up(|node| match node {
+        LogicalPlan::Join(join) => unnested(join),
+        _ => Ok(None),
     })
-    .map(|t| t.data)
 }
 
 /// The join as the operators of its second side over its first one; `None` for other joins.

@@ -18,8 +18,8 @@ use super::casts::bare;
 
 /// Rewrites the aggregates of a plan; names stay the same.
 pub(crate) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
-    plan.map_all_up(|node| {
-        let LogicalPlan::Aggregate(aggregate) = &node else { return Ok(Transformed::no(node)) };
+    plan.replace_all_up(|node| {
+        let LogicalPlan::Aggregate(aggregate) = node else { return Ok(None) };
         let mut calls = Vec::with_capacity(aggregate.aggr_expr.len());
         let mut is_changed = false;
         for call in &aggregate.aggr_expr {
@@ -29,12 +29,11 @@ pub(crate) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
             calls.push(if new.transformed { new.data.unalias().alias(name) } else { new.data });
         }
         if !is_changed {
-            return Ok(Transformed::no(node));
+            return Ok(None);
         }
         let new = Aggregate::try_new(aggregate.input.clone(), aggregate.group_expr.clone(), calls)?;
-        Ok(Transformed::yes(LogicalPlan::Aggregate(new)))
+        Ok(Some(LogicalPlan::Aggregate(new)))
     })
-    .map(|t| t.data)
 }
 
 fn widened(expr: Expr, aggregate: &Aggregate) -> Result<Transformed<Expr>> {

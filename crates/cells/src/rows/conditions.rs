@@ -12,7 +12,6 @@
 use crate::lift::all_of;
 use crate::walk::Walk;
 use datafusion::arrow::datatypes::{DataType, Schema};
-use datafusion::common::tree_node::Transformed;
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::logical_expr::{Operator, ScalarUDF};
@@ -29,18 +28,13 @@ pub(super) fn with_comparisons_together(
     options: &Arc<ConfigOptions>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let all = Arc::new(all_of::function());
-    plan.map_up(|node| {
-        let Some(filter) = node.downcast_ref::<FilterExec>() else {
-            return Ok(Transformed::no(node));
-        };
+    plan.replace_up(|node| {
+        let Some(filter) = node.downcast_ref::<FilterExec>() else { return Ok(None) };
         let together = Together { all: &all, schema: &filter.input().schema(), options };
-        let Some(condition) = together.rewritten(filter.predicate())? else {
-            return Ok(Transformed::no(node));
-        };
+        let Some(condition) = together.rewritten(filter.predicate())? else { return Ok(None) };
         let filter = FilterExecBuilder::from(filter).with_predicate(condition).build()?;
-        Ok(Transformed::yes(Arc::new(filter)))
+        Ok(Some(Arc::new(filter)))
     })
-    .map(|t| t.data)
 }
 
 struct Together<'a> {

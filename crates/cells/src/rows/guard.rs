@@ -25,7 +25,6 @@ use arrow::error::ArrowError;
 use arrow::record_batch::RecordBatch;
 use datafusion::catalog::Session;
 use datafusion::common::Statistics;
-use datafusion::common::tree_node::Transformed;
 use datafusion::datasource::file_format::file_compression_type::FileCompressionType;
 use datafusion::datasource::file_format::{FileFormat, FileMeta};
 use datafusion::datasource::listing::PartitionedFile;
@@ -158,11 +157,11 @@ pub(super) fn guarded(
     batch_rows: usize,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let text_bytes = quota.map_or(u64::MAX, |q| (q.limit() / TEXT_SHARE).max(TEXT_BYTES_LEAST));
-    plan.map_up(|node| {
+    plan.replace_up(|node| {
         let scan = node.downcast_ref::<DataSourceExec>();
         let scan = scan
             .and_then(|s| (s.data_source().as_ref() as &dyn Any).downcast_ref::<FileScanConfig>());
-        let Some(scan) = scan else { return Ok(Transformed::no(node)) };
+        let Some(scan) = scan else { return Ok(None) };
         let root = root_of(scan.object_store_url.as_str());
         intervals::refuse(scan, || {
             let first = scan.file_groups.iter().flat_map(FileGroup::iter).next();
@@ -181,9 +180,8 @@ pub(super) fn guarded(
         let account = quota.map(|quota| quota.account());
         let source = GuardedSource { inner, root, rows_max, text_bytes, nulls, account };
         let scan = FileScanConfigBuilder::from(scan.clone()).with_source(Arc::new(source)).build();
-        Ok(Transformed::yes(DataSourceExec::from_data_source(scan) as Arc<dyn ExecutionPlan>))
+        Ok(Some(DataSourceExec::from_data_source(scan)))
     })
-    .map(|t| t.data)
 }
 
 /// The limits and options that a scan of files adds to the reader of its format.

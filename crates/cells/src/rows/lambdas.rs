@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use crate::walk::Walk;
-use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{LambdaExpr, LambdaVariable};
@@ -16,10 +15,8 @@ use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 
 /// The plan with parameters behind the columns of each projection's input.
 pub(super) fn with_parameters(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.map_up(|node| {
-        let Some(projection) = node.downcast_ref::<ProjectionExec>() else {
-            return Ok(Transformed::no(node));
-        };
+    plan.replace_up(|node| {
+        let Some(projection) = node.downcast_ref::<ProjectionExec>() else { return Ok(None) };
         let columns = projection.input().schema().fields().len();
         let mut is_changed = false;
         let mut items = Vec::with_capacity(projection.expr().len());
@@ -32,13 +29,12 @@ pub(super) fn with_parameters(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn Ex
             items.push(ProjectionExpr { expr, alias: item.alias.clone() });
         }
         if !is_changed {
-            return Ok(Transformed::no(node));
+            return Ok(None);
         }
         let input = Arc::clone(projection.input());
         let new = ProjectionExec::try_new_with_schema_metadata(items, input, &projection.schema())?;
-        Ok(Transformed::yes(Arc::new(new) as Arc<dyn ExecutionPlan>))
+        Ok(Some(Arc::new(new)))
     })
-    .map(|t| t.data)
 }
 
 /// The expression over an input of `columns` columns, inside of lambdas with these parameters.

@@ -2,7 +2,6 @@
 //! a full sort, which can spill, followed by a limit replaces it.
 
 use crate::walk::Walk;
-use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::limit::GlobalLimitExec;
@@ -20,9 +19,9 @@ pub(super) fn with_large_limits_sorted(
     plan: Arc<dyn ExecutionPlan>,
     memory: u64,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.map_up(|node| {
-        let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(Transformed::no(node)) };
-        let Some(limit) = sort.fetch() else { return Ok(Transformed::no(node)) };
+    plan.replace_up(|node| {
+        let Some(sort) = node.downcast_ref::<SortExec>() else { return Ok(None) };
+        let Some(limit) = sort.fetch() else { return Ok(None) };
         let schema = sort.schema();
         let own: usize = schema
             .fields()
@@ -31,11 +30,10 @@ pub(super) fn with_large_limits_sorted(
             .sum();
         let row = own + PLACE + KEY * sort.expr().len();
         if (limit as u64).saturating_mul(row as u64) <= memory / 2 {
-            return Ok(Transformed::no(node));
+            return Ok(None);
         }
         let all = Arc::new(sort.with_fetch(None));
         let first = GlobalLimitExec::new(all, 0, Some(limit));
-        Ok(Transformed::yes(Arc::new(first) as Arc<dyn ExecutionPlan>))
+        Ok(Some(Arc::new(first)))
     })
-    .map(|t| t.data)
 }

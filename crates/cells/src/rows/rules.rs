@@ -11,7 +11,6 @@ mod same_names;
 
 use crate::walk::Walk;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::aggregate_statistics::AggregateStatistics;
@@ -64,7 +63,7 @@ impl PhysicalOptimizerRule for Guarded {
         match self.guard {
             Guard::Names => {
                 let plan = same_names::hidden(grown::hidden(plan)?)?;
-                grown::shown(same_names::shown(self.rule.optimize(plan, config)?)?)
+                shown(self.rule.optimize(plan, config)?)
             }
             Guard::Totals if has_filtered_total(&plan)? => Ok(plan),
             Guard::Totals => self.rule.optimize(plan, config),
@@ -81,6 +80,11 @@ impl PhysicalOptimizerRule for Guarded {
     }
 }
 
+/// The plan without the nodes that [`same_names::hidden`] and [`grown::hidden`] add.
+fn shown(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    plan.replace_up(|node| Ok(same_names::input(node).or_else(|| grown::input(node)).cloned()))
+}
+
 /// True if an aggregate without groups has FILTER.
 fn has_filtered_total(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
     plan.any(|node| {
@@ -92,7 +96,7 @@ fn has_filtered_total(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
 
 /// The plan with sorts above inputs that lack a required order.
 fn sorted(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.map_up(|node| {
+    plan.replace_up(|node| {
         let mut is_changed = false;
         let mut inputs = Vec::new();
         for (input, order) in node.children().into_iter().zip(node.required_input_ordering()) {
@@ -110,10 +114,9 @@ fn sorted(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
             inputs.push(input);
         }
         if !is_changed {
-            return Ok(Transformed::no(node));
+            return Ok(None);
         }
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        node.replace_children(inputs, options).map(Transformed::yes)
+        Arc::clone(node).replace_children(inputs, options).map(Some)
     })
-    .map(|t| t.data)
 }

@@ -93,12 +93,7 @@ impl RowsRuntime {
             // The cache would retain the first listing of a directory although the directory changes.
             .with_object_list_cache_limit(0)
             .build_arc()
-            .map_err(|e| tessera_frontend::Error::Cells {
-                code: "internal",
-                message: e.strip_backtrace(),
-                position: None,
-                hint: None,
-            })?;
+            .map_err(|e| tessera_frontend::Error::cells("internal", e.strip_backtrace(), None))?;
         let state = session_state(self.quota.limit())?;
         let config = state.config().clone().with_extension(self.quota.clone());
         let config = config.with_extension(Arc::new(RowsThreads(self.threads)));

@@ -4,18 +4,17 @@
 //! year=2020/month=1/a.parquet ⇒ year 2020, month 1 for the rows of the file
 //! ```
 
-use super::computed;
+use super::computed::{Columns, computed};
 use arrow::compute::kernels::cast_utils::Parser;
-use arrow::datatypes::{DataType, Date32Type, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Date32Type, Field, SchemaRef};
 use datafusion::catalog::Session;
 use datafusion::common::ScalarValue;
+use datafusion::datasource::TableProvider;
 use datafusion::datasource::listing::ListingTable;
-use datafusion::datasource::{TableProvider, TableType};
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, Operator, TableProviderFilterPushDown};
+use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, Literal, TryCastExpr, case};
-use datafusion::physical_plan::ExecutionPlan;
 use std::sync::Arc;
 
 /// Hive's name of NULL.
@@ -27,7 +26,7 @@ pub(super) struct Key {
     pub(super) name: String,
     dtype: DataType,
     /// True if some files have NULL.
-    pub(super) has_null: bool,
+    has_null: bool,
 }
 
 impl Key {
@@ -92,40 +91,42 @@ fn type_of(value: &str) -> DataType {
     }
 }
 
-/// A table of files some of whose directories say NULL. The listing has texts for these columns.
-#[derive(Debug)]
-pub(super) struct WithNulls {
-    files: ListingTable,
-    /// The keys with NULL.
-    keys: Vec<Key>,
-    schema: SchemaRef,
+/// The table of files some of whose directories say NULL.
+pub(super) fn with_nulls(files: ListingTable, mut keys: Vec<Key>) -> Arc<dyn TableProvider> {
+    keys.retain(|key| key.has_null);
+    let files: Arc<dyn TableProvider> = Arc::new(files);
+    if keys.is_empty() { files } else { computed(files, NullKeys(keys)) }
 }
 
-impl WithNulls {
-    pub(super) fn new(files: ListingTable, keys: Vec<Key>) -> Self {
-        let keys: Vec<Key> = keys.into_iter().filter(|key| key.has_null).collect();
-        let listed = files.schema();
-        let fields = listed.fields().iter().map(|field| {
-            match keys.iter().find(|key| key.name == *field.name()) {
-                Some(key) => Arc::new(Field::new(&key.name, key.dtype.clone(), true)),
-                None => field.clone(),
-            }
-        });
-        let fields: Vec<_> = fields.collect();
-        let schema = Arc::new(Schema::new_with_metadata(fields, listed.metadata().clone()));
-        WithNulls { files, keys, schema }
-    }
+/// Keys with NULL. The listing has texts for them.
+#[derive(Debug)]
+struct NullKeys(Vec<Key>);
 
-    pub(super) fn files(&self) -> &ListingTable {
-        &self.files
-    }
-
+impl NullKeys {
     fn key(&self, name: &str) -> Option<&Key> {
-        self.keys.iter().find(|key| key.name == name)
+        self.0.iter().find(|key| key.name == name)
+    }
+}
+
+impl Columns for NullKeys {
+    fn has(&self, name: &str) -> bool {
+        self.key(name).is_some()
     }
 
-    /// The value of a key from its text. All texts but that of NULL are values of its type.
-    fn value(key: &Key, text: Arc<dyn PhysicalExpr>) -> Result<Arc<dyn PhysicalExpr>> {
+    fn field(&self, read: &Field) -> Field {
+        let dtype = self.key(read.name()).map_or(read.data_type(), |key| &key.dtype);
+        Field::new(read.name(), dtype.clone(), true)
+    }
+
+    /// All texts but that of NULL are values of the key's type.
+    fn value(
+        &self,
+        name: &str,
+        text: Arc<dyn PhysicalExpr>,
+        _: &SchemaRef,
+        _: &dyn Session,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        let Some(key) = self.key(name) else { return Ok(text) };
         // May be NULL also where the scan has replaced the text by that of a file.
         let cast = |value| -> Arc<dyn PhysicalExpr> {
             Arc::new(TryCastExpr::new(value, key.dtype.clone()))
@@ -139,39 +140,6 @@ impl WithNulls {
         let is_null: Arc<dyn PhysicalExpr> =
             Arc::new(BinaryExpr::new(text.clone(), Operator::Eq, literal(Some(NULL))));
         case(None, vec![(is_null, literal(None))], Some(text)).map(cast)
-    }
-}
-
-#[async_trait::async_trait]
-impl TableProvider for WithNulls {
-    fn schema(&self) -> SchemaRef {
-        self.schema.clone()
-    }
-
-    fn table_type(&self) -> TableType {
-        TableType::Base
-    }
-
-    fn supports_filters_pushdown(
-        &self,
-        filters: &[&Expr],
-    ) -> Result<Vec<TableProviderFilterPushDown>> {
-        computed::pushdown(&self.files, filters, |name| self.key(name).is_some())
-    }
-
-    async fn scan(
-        &self,
-        state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
-        limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let scan = self.files.scan(state, projection, filters, limit).await?;
-        let is_key = |name: &str| self.key(name).is_some();
-        computed::computed(scan, is_key, |name, column, _| match self.key(name) {
-            Some(key) => Self::value(key, column),
-            None => Ok(column),
-        })
     }
 }
 

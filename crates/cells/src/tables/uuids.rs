@@ -2,17 +2,16 @@
 //!
 //! Conditions on them apply to the texts, so they leave out no groups of rows.
 
-use super::{CHECKS, computed};
+use super::CHECKS;
+use super::computed::{Columns, computed};
 use crate::lift::uuid_text;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::catalog::Session;
+use datafusion::datasource::TableProvider;
 use datafusion::datasource::listing::ListingTableUrl;
 use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
-use datafusion::datasource::{TableProvider, TableType};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown};
-use datafusion::physical_expr::ScalarFunctionExpr;
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use futures::{StreamExt, TryStreamExt, stream};
 use object_store::ObjectMeta;
 use parquet::basic::LogicalType;
@@ -67,66 +66,30 @@ pub(super) fn as_texts(
     table: Arc<dyn TableProvider>,
     columns: BTreeSet<String>,
 ) -> Arc<dyn TableProvider> {
-    if columns.is_empty() { table } else { Arc::new(WithUuids::new(table, columns)) }
+    if columns.is_empty() { table } else { computed(table, Uuids(columns)) }
 }
 
-/// A table of files some of whose columns are UUIDs.
+/// Columns that are UUIDs.
 #[derive(Debug)]
-pub(super) struct WithUuids {
-    files: Arc<dyn TableProvider>,
-    columns: BTreeSet<String>,
-    schema: SchemaRef,
-}
+struct Uuids(BTreeSet<String>);
 
-impl WithUuids {
-    fn new(files: Arc<dyn TableProvider>, columns: BTreeSet<String>) -> Self {
-        let own = files.schema();
-        let fields = own.fields().iter().map(|field| match columns.contains(field.name()) {
-            true => Arc::new(Field::new(field.name(), DataType::Utf8, field.is_nullable())),
-            false => field.clone(),
-        });
-        let fields: Vec<_> = fields.collect();
-        let schema = Arc::new(Schema::new_with_metadata(fields, own.metadata().clone()));
-        WithUuids { files, columns, schema }
+impl Columns for Uuids {
+    fn has(&self, name: &str) -> bool {
+        self.0.contains(name)
     }
 
-    /// The table with the bytes.
-    pub(super) fn files(&self) -> &Arc<dyn TableProvider> {
-        &self.files
-    }
-}
-
-#[async_trait::async_trait]
-impl TableProvider for WithUuids {
-    fn schema(&self) -> SchemaRef {
-        self.schema.clone()
+    fn field(&self, read: &Field) -> Field {
+        Field::new(read.name(), DataType::Utf8, read.is_nullable())
     }
 
-    fn table_type(&self) -> TableType {
-        TableType::Base
-    }
-
-    fn supports_filters_pushdown(
+    fn value(
         &self,
-        filters: &[&Expr],
-    ) -> Result<Vec<TableProviderFilterPushDown>> {
-        computed::pushdown(&*self.files, filters, |name| self.columns.contains(name))
-    }
-
-    async fn scan(
-        &self,
+        _: &str,
+        bytes: Arc<dyn PhysicalExpr>,
+        all: &SchemaRef,
         state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
-        limit: Option<usize>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let scan = self.files.scan(state, projection, filters, limit).await?;
+    ) -> Result<Arc<dyn PhysicalExpr>> {
         let (function, options) = (Arc::new(uuid_text()), Arc::new(state.config_options().clone()));
-        let is_uuid = |name: &str| self.columns.contains(name);
-        computed::computed(scan, is_uuid, |_, column, columns| {
-            let (function, options) = (function.clone(), options.clone());
-            let text = ScalarFunctionExpr::try_new(function, vec![column], columns, options)?;
-            Ok(Arc::new(text))
-        })
+        Ok(Arc::new(ScalarFunctionExpr::try_new(function, vec![bytes], all, options)?))
     }
 }

@@ -231,14 +231,11 @@ fn check_empty<'d>(
     if empty.next().is_none() && variables.all(is_first) {
         return Ok(());
     }
-    Err(Error::Format {
-        format: FORMAT,
-        reason: format!(
-            "`{}` has length 0, which only one dimension can have, as the first of its variables",
-            first.name
-        ),
-        hint: Some("write ZARR".into()),
-    })
+    let reason = format!(
+        "`{}` has length 0, which only one dimension can have, as the first of its variables",
+        first.name
+    );
+    Err(Error::format(FORMAT, reason, "write ZARR"))
 }
 
 impl<'a> Variable<'a> {

@@ -39,11 +39,8 @@ pub(super) fn header(dtype: DType, shape: &[u64]) -> Result<Vec<u8>, Error> {
         DType::Float64 => "<f8",
         DType::Datetime(Calendar::Standard) => "<M8[us]",
         DType::Datetime(c) => {
-            return Err(Error::Format {
-                format: "npy",
-                reason: format!("NumPy has no datetimes of the calendar `{}`", c.name()),
-                hint: Some("cast to int64, or use json, csv or arrow".into()),
-            });
+            let reason = format!("NumPy has no datetimes of the calendar `{}`", c.name());
+            return Err(Error::format("npy", reason, "cast to int64, or use json, csv or arrow"));
         }
     };
     let mut dict = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': (");
@@ -77,11 +74,9 @@ pub(super) fn filled<'a>(
     let Some(missing) = missing(dtype) else {
         let masked = valid.iter().filter(|v| **v == 0).count();
         let who = if format == FORMAT { "NumPy" } else { "it" };
-        return Err(Error::Format {
-            format,
-            reason: format!("{who} cannot store masked {dtype}, and {masked} cells are masked"),
-            hint: Some("cast to float64, or fill with `coalesce(x, 0)`".into()),
-        });
+        let reason = format!("{who} cannot store masked {dtype}, and {masked} cells are masked");
+        let hint = "cast to float64, or fill with `coalesce(x, 0)`";
+        return Err(Error::format(format, reason, hint));
     };
     let mut out = data.to_vec();
     fill::put(&mut out, dtype.size(), valid, missing);

@@ -209,8 +209,7 @@ pub(super) fn write(
 
 /// The error for a row group that the file has no number for.
 fn too_many(e: ParquetError) -> Error {
-    let hint = Some("raise `row_group_size`".into());
-    Error::Format { format: "parquet", reason: e.to_string(), hint }
+    Error::format("parquet", e.to_string(), "raise `row_group_size`")
 }
 
 fn no_duration(e: SpanError) -> Error {
@@ -222,11 +221,7 @@ fn no_duration(e: SpanError) -> Error {
 
 /// The error for a type that Parquet does not have.
 fn refused(e: ParquetError) -> Error {
-    Error::Format {
-        format: "parquet",
-        reason: e.to_string(),
-        hint: Some("cast the column in the query, or write arrow".into()),
-    }
+    Error::format("parquet", e.to_string(), "cast the column in the query, or write arrow")
 }
 
 #[cfg(test)]

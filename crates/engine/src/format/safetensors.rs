@@ -160,5 +160,5 @@ impl<'a> TensorEntry<'a> {
 }
 
 fn refused(reason: String, hint: &str) -> Error {
-    Error::Format { format: FORMAT, reason, hint: Some(hint.into()) }
+    Error::format(FORMAT, reason, hint)
 }

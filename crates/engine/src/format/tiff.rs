@@ -198,7 +198,7 @@ fn no_raster(head: &Head<'_>) -> Error {
 }
 
 fn refused(reason: String, hint: &str) -> Error {
-    Error::Format { format: FORMAT, reason, hint: Some(hint.into()) }
+    Error::format(FORMAT, reason, hint)
 }
 
 /// Names, units and attributes, as GDAL reads them from its tag. With one item they are those of the file.

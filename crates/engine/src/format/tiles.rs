@@ -56,11 +56,8 @@ impl<'a> Tiles<'a> {
         let chunk: u64 = first.grid.longest().iter().product();
         let rank = i32::try_from(first.dims.len());
         let (Ok(_), Ok(rank)) = (i32::try_from(chunk), rank) else {
-            return Err(Error::Format {
-                format: "arrow",
-                reason: format!("a chunk of {chunk} cells is too long for a list"),
-                hint: Some("leave `layout=chunks` away, or use npy".into()),
-            });
+            let reason = format!("a chunk of {chunk} cells is too long for a list");
+            return Err(Error::format("arrow", reason, "leave `layout=chunks` away, or use npy"));
         };
         let item = |t: DataType| Arc::new(Field::new("item", t, false));
         let origin = DataType::List(item(DataType::Int64));

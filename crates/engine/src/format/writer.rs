@@ -119,9 +119,8 @@ impl<W: Write> Writer<W> {
     }
 
     fn keep(&mut self, reply: Reply) -> Result<(), Error> {
-        let refuse = |reason: String, hint: &str| {
-            Err(Error::Format { format: self.format.name(), reason, hint: Some(hint.into()) })
-        };
+        let refuse =
+            |reason: String, hint: &str| Err(Error::format(self.format.name(), reason, hint));
         match &reply.answer {
             Answer::Done(_) => {
                 self.done += 1;
@@ -174,11 +173,8 @@ impl<W: Write> Writer<W> {
         }
         match (self.format, self.pending.take()) {
             (format, None) if format.holds_one() => {
-                return Err(Error::Format {
-                    format: format.name(),
-                    reason: "the statements return no result".into(),
-                    hint: Some("add a SELECT".into()),
-                });
+                let reason = "the statements return no result";
+                return Err(Error::format(format.name(), reason, "add a SELECT"));
             }
             (Format::Arrow, Some(reply)) => write_arrow(&reply, &self.options, out)?,
             (Format::Parquet, Some(reply)) => write_parquet(&reply, &self.options, out)?,
@@ -358,9 +354,6 @@ fn write_parquet(reply: &Reply, o: &Options, out: &mut dyn Write) -> Result<(), 
 
 fn dims_differ(format: &'static str, tensors: &[&dyn Windows]) -> Error {
     let names: Vec<&str> = tensors.iter().map(|t| t.head().name).collect();
-    Error::Format {
-        format,
-        reason: format!("its tensors ({}) do not share their dimensions", names.join(", ")),
-        hint: Some("select them one by one, or use npz or json".into()),
-    }
+    let reason = format!("its tensors ({}) do not share their dimensions", names.join(", "));
+    Error::format(format, reason, "select them one by one, or use npz or json")
 }

@@ -17,12 +17,12 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tessera_cells::Error as CellsError;
 use tessera_cells::lift::{CellPlan, ColumnOrigin, TensorScan};
 use tessera_cells::rows::{
     Batches, BoxError, IsStopped, PhysicalRows, Piece, PieceSink, RowsState, RunTensor,
 };
 use tessera_cells::spans::spanned_rows;
+use tessera_cells::{Error as CellsError, causes};
 use tessera_cluster::RowsTotals;
 use tessera_exec::error::Error as ExecError;
 use tessera_exec::schedule::{Stats as ExecStats, Tiling as _};
@@ -305,25 +305,18 @@ struct SharedError(Arc<dyn StdError + Send + Sync>);
 
 impl SharedError {
     fn report(&self) -> Option<&dyn Report> {
-        let mut next: Option<&(dyn StdError + 'static)> = Some(&*self.0);
-        while let Some(error) = next {
+        causes(&*self.0).find_map(|error| -> Option<&dyn Report> {
             if let Some(ours) = error.downcast_ref::<ExecError>() {
                 return Some(ours);
             }
             if let Some(ours) = error.downcast_ref::<tessera_frontend::Error>() {
                 return Some(ours);
             }
-            if let Some(Error::Stage(ours)) = error.downcast_ref::<Error>() {
-                return Some(&*ours.0);
+            match error.downcast_ref::<Error>() {
+                Some(Error::Stage(ours)) => Some(&*ours.0),
+                _ => None,
             }
-            // An error of a file hides its cause from its chain of sources.
-            let file = error.downcast_ref::<std::io::Error>().and_then(|e| e.get_ref());
-            next = match file {
-                Some(inside) => Some(inside),
-                None => error.source(),
-            };
-        }
-        None
+        })
     }
 }
 

@@ -107,11 +107,7 @@ pub(super) fn rewritten(
 }
 
 fn unsupported(construct: &str, span: Span, hint: &str) -> Error {
-    Error::Unsupported {
-        construct: construct.to_string(),
-        position: Position::of_span(span),
-        hint: Some(hint.to_string()),
-    }
+    Error::unsupported(construct.to_string(), Position::of_span(span)).with_hint(hint.to_string())
 }
 
 /// All columns that the aggregates and `FOR` do not use.

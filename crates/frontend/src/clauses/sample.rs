@@ -65,11 +65,8 @@ fn block(sample: &TableSample, span: Span) -> Result<Option<Select>, Error> {
     let TableSample { name: method, quantity: Some(quantity), bucket: None, offset: None, .. } =
         sample
     else {
-        return Err(Error::Unsupported {
-            construct: "TABLESAMPLE of buckets".to_string(),
-            position: Position::of_span(span),
-            hint: Some("write `TABLESAMPLE (10 PERCENT)` or `TABLESAMPLE (10 ROWS)`".to_string()),
-        });
+        return Err(Error::unsupported("TABLESAMPLE of buckets", Position::of_span(span))
+            .with_hint("write `TABLESAMPLE (10 PERCENT)` or `TABLESAMPLE (10 ROWS)`"));
     };
     let refused = |what: &dyn fmt::Display, reason: &str| Error::Bind {
         error: BindError::InvalidArgument {

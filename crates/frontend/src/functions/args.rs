@@ -103,6 +103,11 @@ impl<'q> Bound<'q> {
         }
     }
 
+    /// Refuses the value of a parameter.
+    pub(crate) fn refuse<T>(&self, param: &str, reason: impl Into<String>) -> Result<T, Error> {
+        fail(self.invalid(&format!("`{param}`"), reason), self.place(param))
+    }
+
     pub(crate) fn expr(&self, param: &str) -> Option<&'q Expr> {
         let at = self.params.iter().position(|p| *p == param)?;
         self.slots[at]
@@ -149,10 +154,7 @@ impl<'q> Bound<'q> {
                 let what = format!("`{param}` of `{}`", self.name);
                 Ok(l.known_scalar(&t, &what, self.place(param))?.map(|v| v.as_i128()))
             }
-            other => {
-                let reason = format!("must be an integer, not {}", other.kind());
-                fail(self.invalid(&format!("`{param}`"), reason), self.place(param))
-            }
+            other => self.refuse(param, format!("must be an integer, not {}", other.kind())),
         }
     }
 
@@ -166,10 +168,7 @@ impl<'q> Bound<'q> {
                 let what = format!("`{param}` of `{}`", self.name);
                 Ok(l.known_scalar(&t, &what, self.place(param))?.map(|v| v.as_f64()))
             }
-            other => {
-                let reason = format!("must be a number, not {}", other.kind());
-                fail(self.invalid(&format!("`{param}`"), reason), self.place(param))
-            }
+            other => self.refuse(param, format!("must be a number, not {}", other.kind())),
         }
     }
 
@@ -178,10 +177,7 @@ impl<'q> Bound<'q> {
         match self.value(l, param)? {
             Value::Null => Ok(false),
             Value::Bool(v) => Ok(v),
-            other => {
-                let reason = format!("must be true or false, not {}", other.kind());
-                fail(self.invalid(&format!("`{param}`"), reason), self.place(param))
-            }
+            other => self.refuse(param, format!("must be true or false, not {}", other.kind())),
         }
     }
 
@@ -193,10 +189,7 @@ impl<'q> Bound<'q> {
         match self.value(l, param)? {
             Value::Null => Ok(None),
             Value::Str(text) => Ok(Some(text)),
-            other => {
-                let reason = format!("must be a text, not {}", other.kind());
-                fail(self.invalid(&format!("`{param}`"), reason), self.place(param))
-            }
+            other => self.refuse(param, format!("must be a text, not {}", other.kind())),
         }
     }
 
@@ -231,10 +224,7 @@ impl<'q> Bound<'q> {
             Value::Null => return Ok(None),
             Value::List(items) => items,
             Value::Tensor(t) if !t.dims.is_empty() => {
-                return fail(
-                    self.invalid(&format!("`{param}`"), "must be a list of integers"),
-                    self.place(param),
-                );
+                return self.refuse(param, "must be a list of integers");
             }
             one => vec![one],
         };
@@ -242,12 +232,7 @@ impl<'q> Bound<'q> {
         for item in items {
             match self.as_int(l, param, item)? {
                 Some(v) => out.push(v),
-                None => {
-                    return fail(
-                        self.invalid(&format!("`{param}`"), "must not be NULL"),
-                        self.place(param),
-                    );
-                }
+                None => return self.refuse(param, "must not be NULL"),
             }
         }
         Ok(Some(out))
@@ -263,12 +248,7 @@ impl<'q> Bound<'q> {
         for v in items {
             match u64::try_from(v) {
                 Ok(v) => out.push(v),
-                Err(_) => {
-                    return fail(
-                        self.invalid(&format!("`{param}`"), format!("has the length {v}")),
-                        self.place(param),
-                    );
-                }
+                Err(_) => return self.refuse(param, format!("has the length {v}")),
             }
         }
         Ok(Some(out))
@@ -327,8 +307,7 @@ impl<'q> Bound<'q> {
         for item in items {
             let axis = self.one_axis(l, t, param, item, t.dims.len())?;
             if axes.contains(&axis) {
-                let reason = format!("names dimension `{}` twice", t.dim_name(axis));
-                return fail(self.invalid(&format!("`{param}`"), reason), self.place(param));
+                return self.refuse(param, format!("names dimension `{}` twice", t.dim_name(axis)));
             }
             axes.push(axis);
         }
@@ -344,10 +323,7 @@ impl<'q> Bound<'q> {
     ) -> Result<Option<usize>, Error> {
         match self.value(l, param)? {
             Value::Null => Ok(None),
-            Value::List(_) => fail(
-                self.invalid(&format!("`{param}`"), "must be one axis, not a list"),
-                self.place(param),
-            ),
+            Value::List(_) => self.refuse(param, "must be one axis, not a list"),
             one => self.one_axis(l, t, param, one, t.dims.len()).map(Some),
         }
     }
@@ -371,13 +347,10 @@ impl<'q> Bound<'q> {
             let reason = format!(
                 "must be a position or a name, not the tensor `{name}`; a name is a text: `'{name}'`"
             );
-            return fail(self.invalid(&format!("`{param}`"), reason), self.place(param));
+            return self.refuse(param, reason);
         }
         let Some(axis) = self.as_int(l, param, value)? else {
-            return fail(
-                self.invalid(&format!("`{param}`"), "must not be NULL"),
-                self.place(param),
-            );
+            return self.refuse(param, "must not be NULL");
         };
         let from_start = if axis < 0 { axis + rank as i128 } else { axis };
         match usize::try_from(from_start) {

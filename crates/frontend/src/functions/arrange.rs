@@ -12,7 +12,7 @@ use super::layout::{joined, list};
 use super::{Bound, Open, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
-use crate::lower::{At, Lowerer, Pick, fail, span_of};
+use crate::lower::{At, Lowerer, Pick, fail, misshapen, span_of};
 
 /// Maximum positions of a list in a plan.
 const POSITIONS_MAX: u64 = 1 << 24;
@@ -111,7 +111,7 @@ fn widths(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor) -> Result<Vec<(u64
         Value::List(items) if items.iter().any(|i| matches!(i, Value::List(_))) => {
             if items.len() != rank {
                 let reason = format!("has {} pairs; the tensor has {rank} dimensions", items.len());
-                return fail(a.invalid("`width`", reason), a.place("width"));
+                return a.refuse("width", reason);
             }
             for (axis, item) in items.iter().enumerate() {
                 out[axis] = pair(a, item, a.place("width"))?;
@@ -143,7 +143,7 @@ fn pad(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
             let reason = format!(
                 "is '{other}'; it must be 'constant', 'edge', 'reflect', 'symmetric' or 'wrap'"
             );
-            return fail(a.invalid("`mode`", reason), a.place("mode"));
+            return a.refuse("mode", reason);
         }
     };
     for (axis, &(before, after)) in widths.iter().enumerate() {
@@ -242,7 +242,7 @@ fn repeat(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         None => None,
     };
     let Some(times) = times else {
-        return fail(a.invalid("`n`", "must be 0 or more"), a.place("n"));
+        return a.refuse("n", "must be 0 or more");
     };
     let (mut t, axis) = match a.axis(l, &t, "axis")? {
         Some(axis) => (t, axis),
@@ -251,7 +251,7 @@ fn repeat(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let n = l.b.shape(t.node)[axis];
     if times.len() != 1 && times.len() as u64 != n {
         let reason = format!("has {} numbers for {n} cells of `{}`", times.len(), t.dim_name(axis));
-        return fail(a.invalid("`n`", reason), a.place("n"));
+        return a.refuse("n", reason);
     }
     let total = match times[..] {
         [every] => n.saturating_mul(every),
@@ -283,12 +283,7 @@ fn rank_at_least(l: &Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, n: usize) -> Re
     if t.dims.len() >= n {
         return Ok(());
     }
-    Err(PlanError::Shapes {
-        operation: a.name.into(),
-        shapes_: vec![l.b.shape(t.node).to_vec()],
-        hint: Some(format!("it takes at least {n} dimensions")),
-    })
-    .at(a.span)
+    misshapen(a.name, &[l.b.shape(t.node)], format!("it takes at least {n} dimensions"), a.span)
 }
 
 fn mirrored(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
@@ -304,7 +299,7 @@ fn rot90(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let turns = a.int(l, "k")?.unwrap_or(1).rem_euclid(4);
     let axes = a.axes(l, &t, "axes")?.unwrap_or_else(|| vec![0, 1]);
     let [from, to] = axes[..] else {
-        return fail(a.invalid("`axes`", "must be two dimensions"), a.place("axes"));
+        return a.refuse("axes", "must be two dimensions");
     };
     let mut order: Vec<usize> = (0..t.dims.len()).collect();
     order.swap(from, to);
@@ -381,11 +376,6 @@ fn diag(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
             let node = l.b.slice(flat, 0, start as i64, columns as i64 + 1, len).at(a.span)?;
             Ok(Value::Tensor(Tensor::unnamed(node, 1)))
         }
-        _ => Err(PlanError::Shapes {
-            operation: "diag".into(),
-            shapes_: vec![shape.to_vec()],
-            hint: Some("it takes one or two dimensions".into()),
-        })
-        .at(a.span),
+        _ => misshapen("diag", &[&shape], "it takes one or two dimensions", a.span),
     }
 }

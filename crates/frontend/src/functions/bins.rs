@@ -60,10 +60,7 @@ fn even(lo: f64, hi: f64, bins: u64) -> Vec<f64> {
 fn check_bins(a: &Bound<'_>, bins: i128) -> Result<u64, Error> {
     match u64::try_from(bins) {
         Ok(n) if (1..=BINS_MAX).contains(&n) => Ok(n),
-        _ => {
-            let reason = format!("is {bins}; it must be 1 to {BINS_MAX}");
-            fail(a.invalid("`bins`", reason), a.place("bins"))
-        }
+        _ => a.refuse("bins", format!("is {bins}; it must be 1 to {BINS_MAX}")),
     }
 }
 
@@ -266,7 +263,7 @@ fn histogram2d(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let ranges = match a.value(l, "range")? {
         Value::Null => vec![Value::Null, Value::Null],
         Value::List(items) if items.len() == 2 => items,
-        _ => return fail(a.invalid("`range`", "must be two pairs"), a.place("range")),
+        _ => return a.refuse("range", "must be two pairs"),
     };
     let (mut codes, mut edges, mut counts) = (Vec::new(), Vec::new(), Vec::new());
     for ((&node, how), range) in wide.iter().zip(how).zip(ranges) {
@@ -282,7 +279,7 @@ fn histogram2d(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     if counts[0].saturating_mul(counts[1]) > BINS_MAX {
         let reason =
             format!("are {} by {}; together at most {BINS_MAX} are allowed", counts[0], counts[1]);
-        return fail(a.invalid("`bins`", reason), a.place("bins"));
+        return a.refuse("bins", reason);
     }
     // A pair with one value out of range is out of range.
     let zero = l.b.constant(Scalar::i64(0)).at(a.span)?;
@@ -317,10 +314,7 @@ fn bincount(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let least = match a.int(l, "minlength")?.map(u64::try_from) {
         None => 0,
         Some(Ok(n)) if n <= BINS_MAX => n,
-        Some(_) => {
-            let reason = format!("must be 0 to {BINS_MAX}");
-            return fail(a.invalid("`minlength`", reason), a.place("minlength"));
-        }
+        Some(_) => return a.refuse("minlength", format!("must be 0 to {BINS_MAX}")),
     };
     // The length follows from the greatest value: if the values are stored, an island reads them first.
     let greatest = if cells(&l.b.shape(x.node)) == Some(0) {
@@ -343,7 +337,7 @@ fn bincount(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         Ok(n) if n <= BINS_MAX => n.max(least),
         _ => {
             let reason = format!("has the value {greatest}; at most {BINS_MAX} are counted");
-            return fail(a.invalid("`x`", reason), a.place("x"));
+            return a.refuse("x", reason);
         }
     };
     let (x, weights) = weighed(l, a, x)?;

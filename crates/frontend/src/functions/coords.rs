@@ -6,13 +6,12 @@ use sqlparser::ast::{Expr, Ident};
 use sqlparser::tokenizer::Span;
 use tessera_planner::catalog::{Attrs, Coord, CoordValues};
 use tessera_planner::dtype::DType;
-use tessera_planner::error::Error as PlanError;
 
 use super::{Bound, Row, row};
 use crate::error::{BindError, Error};
 use crate::labels::first_difference;
 use crate::lower::value::{Dim, Tensor, Value};
-use crate::lower::{At, Lowerer, Pick, fail, span_of, unknown_dim};
+use crate::lower::{Lowerer, Pick, fail, misshapen, span_of, unknown_dim};
 
 const MOVE: &str = "masks go with their cells";
 
@@ -97,12 +96,12 @@ fn assign_coords(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error>
         let values = labels(l, a, &name.value, expr, coords.clone())?;
         let length = l.b.shape(t.node)[axis];
         if values.len() as u64 != length {
-            return Err(PlanError::Shapes {
-                operation: a.name.into(),
-                shapes_: vec![vec![length], vec![values.len() as u64]],
-                hint: Some(format!("`{dim}` needs one label for each of its {length} positions")),
-            })
-            .at(span_of(expr));
+            return misshapen(
+                a.name,
+                &[[length], [values.len() as u64]],
+                format!("`{dim}` needs one label for each of its {length} positions"),
+                span_of(expr),
+            );
         }
         // Units and long names are preserved while the labels are of one kind.
         let attrs = match &t.dims[axis].coord {
@@ -206,8 +205,7 @@ fn swap_dims(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     };
     let Some(axis) = t.axis(&old) else { return Err(unknown_dim(&t, &old, a.place("old"))) };
     if t.axis(&new).is_some_and(|other| other != axis) {
-        let reason = format!("is '{new}', which is another dimension of the tensor");
-        return fail(a.invalid("`new`", reason), a.place("new"));
+        return a.refuse("new", format!("is '{new}', which is another dimension of the tensor"));
     }
     let name: Arc<str> = new.into();
     let labels = along(l, a, &t, axis, &name)?;
@@ -268,23 +266,22 @@ fn along(
             Ok(Some((values.take(&positions), attrs)))
         }
         _ if values.len() as u64 == length => Ok(Some((values, attrs))),
-        _ => Err(PlanError::Shapes {
-            operation: a.name.into(),
-            shapes_: vec![vec![length], vec![values.len() as u64]],
-            hint: Some(format!("`{name}` needs one label for each position of `{dim}`")),
-        })
-        .at(place),
+        _ => misshapen(
+            a.name,
+            &[[length], [values.len() as u64]],
+            format!("`{name}` needs one label for each position of `{dim}`"),
+            place,
+        ),
     }
 }
 
 fn sortby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
     let Some(axis) = a.axis(l, &t, "dim")? else {
-        return fail(a.invalid("`dim`", "must be the name of a dimension"), a.place("dim"));
+        return a.refuse("dim", "must be the name of a dimension");
     };
     let Some(coord) = &t.dims[axis].coord else {
-        let reason = format!("is `{}`, which has no labels", t.dim_name(axis));
-        return fail(a.invalid("`dim`", reason), a.place("dim"));
+        return a.refuse("dim", format!("is `{}`, which has no labels", t.dim_name(axis)));
     };
     let mut order = crate::lower::ascending(&coord.values);
     if a.flag(l, "descending")? {

@@ -135,7 +135,7 @@ pub(super) const ROWS: &[Row] = &[
 fn shape(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Vec<u64>, Error> {
     match a.lengths(l, "shape")? {
         Some(shape) => Ok(shape),
-        None => fail(a.invalid("`shape`", "must be a list of lengths"), a.place("shape")),
+        None => a.refuse("shape", "must be a list of lengths"),
     }
 }
 
@@ -150,8 +150,7 @@ fn chunks(
         chunks = vec![chunks[0]; shape.len()];
     }
     if chunks.len() != shape.len() || chunks.contains(&0) {
-        let reason = format!("must be {} lengths of at least 1", shape.len());
-        return fail(a.invalid("`chunks`", reason), a.place("chunks"));
+        return a.refuse("chunks", format!("must be {} lengths of at least 1", shape.len()));
     }
     // A chunk longer than the dimension covers all of it.
     Ok(Some(chunks.iter().zip(shape).map(|(&c, &n)| c.min(n.max(1))).collect()))
@@ -179,7 +178,7 @@ fn full(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let value = a.value(l, "value")?;
     let mut one = l.tensor(value, a.place("value"))?;
     if !one.dims.is_empty() {
-        return fail(a.invalid("`value`", "must be one value"), a.place("value"));
+        return a.refuse("value", "must be one value");
     }
     if let Some(dtype) = dtype {
         one = l.cast(Value::Tensor(one), dtype, a.span)?;
@@ -204,7 +203,7 @@ fn like(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         value => l.cast(value, dtype, a.span)?,
     };
     if !one.dims.is_empty() {
-        return fail(a.invalid("`value`", "must be one value"), a.place("value"));
+        return a.refuse("value", "must be one value");
     }
     let shape = l.b.shape(x.node);
     let node = l.b.broadcast_to(one.node, &shape).at(a.span)?;
@@ -233,10 +232,7 @@ fn number(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, param: &str) -> Result<Option<
         Value::Float(v) => Some(Number::Float(v)),
         Value::Tensor(t) if l.b.dtype(t.node).is_integer() => a.int(l, param)?.map(Number::Int),
         Value::Tensor(_) => a.float(l, param)?.map(Number::Float),
-        other => {
-            let reason = format!("must be a number, not {}", other.kind());
-            return fail(a.invalid(&format!("`{param}`"), reason), a.place(param));
-        }
+        other => return a.refuse(param, format!("must be a number, not {}", other.kind())),
     })
 }
 
@@ -250,7 +246,7 @@ fn arange(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let dtype = a.dtype(l)?;
     let too_many = |a: &Bound<'_>| fail(a.invalid("the range", "has too many numbers"), a.span);
     if step.float() == 0.0 {
-        return fail(a.invalid("`step`", "must not be 0"), a.place("step"));
+        return a.refuse("step", "must not be 0");
     }
     let integers = match (&start, &stop, &step) {
         (Number::Int(start), Number::Int(stop), Number::Int(step)) => Some((*start, *stop, *step)),
@@ -323,7 +319,7 @@ fn linspace(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let stop = a.float(l, "stop")?.unwrap_or(0.0);
     let num = a.int(l, "num")?.unwrap_or(50);
     let Ok(num) = u64::try_from(num) else {
-        return fail(a.invalid("`num`", format!("is {num}; it must be 0 or more")), a.place("num"));
+        return a.refuse("num", format!("is {num}; it must be 0 or more"));
     };
     let endpoint = a.expr("endpoint").is_none() || a.flag(l, "endpoint")?;
     let dtype = a.dtype(l)?.unwrap_or(DType::Float64);
@@ -395,17 +391,14 @@ fn random(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     };
     let dtype = a.dtype(l)?.unwrap_or(DType::Float64);
     if !dtype.is_float() {
-        return fail(a.invalid("`dtype`", "must be float32 or float64"), a.place("dtype"));
+        return a.refuse("dtype", "must be float32 or float64");
     }
     let chunks = chunks(l, a, &shape)?;
     let seed = match a.int(l, "seed")? {
         None => l.seed(a.span),
         Some(v) => match u64::try_from(v) {
             Ok(v) => v,
-            Err(_) => {
-                let reason = format!("is {v}; it must be 0 to 2^64 - 1");
-                return fail(a.invalid("`seed`", reason), a.place("seed"));
-            }
+            Err(_) => return a.refuse("seed", format!("is {v}; it must be 0 to 2^64 - 1")),
         },
     };
     let index = l.b.iota(&shape, chunks.as_deref()).at(a.span)?;

@@ -79,7 +79,7 @@ fn part(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 
 fn date_part(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let Some(part) = a.text(l, "part")? else {
-        return fail(a.invalid("`part`", "must be the name of a part"), a.place("part"));
+        return a.refuse("part", "must be the name of a part");
     };
     let time = a.value(l, "time")?;
     l.date_part(time, &part.to_ascii_lowercase(), a.span).map(Value::Tensor)
@@ -118,7 +118,7 @@ fn date_trunc(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
             let reason = format!(
                 "is '{other}'; it must be 'second', 'minute', 'hour', 'day', 'week', 'month', 'quarter' or 'year'"
             );
-            return fail(a.invalid("`part`", reason), a.place("part"));
+            return a.refuse("part", reason);
         }
     };
     let node = l.b.cast(start, dtype).at(a.span)?;

@@ -11,8 +11,8 @@ use tessera_planner::program::ScalarOp;
 
 use super::{Bound, Row, row};
 use crate::error::Error;
+use crate::lower::Lowerer;
 use crate::lower::value::{Tensor, Value};
-use crate::lower::{Lowerer, fail};
 
 const FLOAT: &str = "floats stay; 16-bit integers give float32, all else float64";
 const NUMERIC: &str = "numeric, type stays";
@@ -131,6 +131,6 @@ fn astype(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let x = a.value(l, "x")?;
     match a.dtype(l)? {
         Some(dtype) => l.cast(x, dtype, a.span).map(Value::Tensor),
-        None => fail(a.invalid("`dtype`", "must be the name of a type"), a.place("dtype")),
+        None => a.refuse("dtype", "must be the name of a type"),
     }
 }

@@ -6,7 +6,6 @@
 use sqlparser::tokenizer::Span;
 use tessera_planner::build::broadcast_shapes;
 use tessera_planner::dtype::DType;
-use tessera_planner::error::Error as PlanError;
 use tessera_planner::factor::Factor;
 use tessera_planner::ir::{AxisReduce, MapOp, NodeId};
 use tessera_planner::program::ScalarOp;
@@ -17,7 +16,7 @@ use super::row::Lower;
 use super::{Bound, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Record, Tensor, Value};
-use crate::lower::{At, Lowerer, fail, types, unique};
+use crate::lower::{At, Lowerer, fail, misshapen, types, unique};
 
 const TYPES: &str = "numeric and bool; float32 stays, all others are float64";
 const MASKS: &str = "masked cells are an error; NaN propagates";
@@ -134,14 +133,12 @@ fn matrix(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, param: &str) -> Result<Tensor,
     let t = float(l, t, a.name, a.place(param))?;
     let shape = l.b.shape(t.node);
     if shape.len() < 2 {
-        return Err(PlanError::Shapes {
-            operation: a.name.into(),
-            shapes_: vec![shape.to_vec()],
-            hint: Some(
-                "it takes a matrix, or a stack of matrices in the last two dimensions".into(),
-            ),
-        })
-        .at(a.place(param));
+        return misshapen(
+            a.name,
+            &[shape],
+            "it takes a matrix, or a stack of matrices in the last two dimensions",
+            a.place(param),
+        );
     }
     Ok(t)
 }
@@ -197,10 +194,7 @@ fn svd(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         None => None,
         Some(k) => match u64::try_from(k) {
             Ok(k) if k > 0 => Some(k),
-            _ => {
-                let reason = format!("is {k}; it must be at least 1");
-                return fail(a.invalid("`k`", reason), a.place("k"));
-            }
+            _ => return a.refuse("k", format!("is {k}; it must be at least 1")),
         },
     };
     let parts = l.b.svd(t.node, k).at(a.span)?;
@@ -219,10 +213,7 @@ fn eigh(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let lower = match a.text(l, "uplo")?.as_deref() {
         None | Some("L" | "l") => true,
         Some("U" | "u") => false,
-        Some(other) => {
-            let reason = format!("is '{other}'; it must be 'L' or 'U'");
-            return fail(a.invalid("`uplo`", reason), a.place("uplo"));
-        }
+        Some(other) => return a.refuse("uplo", format!("is '{other}'; it must be 'L' or 'U'")),
     };
     let kind = Factor::Eigh { lower };
     let w = l.b.factor(kind, 0, &[t.node]).at(a.span)?;
@@ -296,8 +287,7 @@ pub(super) fn inverse(l: &mut Lowerer<'_, '_>, t: &Tensor, span: Span) -> Result
 fn rcond(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor) -> Result<f64, Error> {
     if let Some(given) = a.float(l, "rcond")? {
         if given.is_nan() || given < 0.0 {
-            let reason = format!("is {given}; it must be 0 or more");
-            return fail(a.invalid("`rcond`", reason), a.place("rcond"));
+            return a.refuse("rcond", format!("is {given}; it must be 0 or more"));
         }
         return Ok(given);
     }
@@ -353,12 +343,12 @@ fn equation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Equation, Error> {
     }
     let vector = right.dims.len() == 1;
     if right.dims.is_empty() {
-        return Err(PlanError::Shapes {
-            operation: a.name.into(),
-            shapes_: vec![l.b.shape(left.node).to_vec(), vec![]],
-            hint: Some("the right side is a vector or a matrix".into()),
-        })
-        .at(a.place("b"));
+        return misshapen(
+            a.name,
+            &[&l.b.shape(left.node)[..], &[]],
+            "the right side is a vector or a matrix",
+            a.place("b"),
+        );
     }
     if let (Some(x), Some(y)) =
         (&row_dim(&left).coord, &right.dims[if vector { 0 } else { right.dims.len() - 2 }].coord)
@@ -432,12 +422,12 @@ fn lstsq(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let (shape, dtype) = (l.b.shape(e.a.node), l.b.dtype(e.a.node));
     let (m, n) = (shape[rank - 2], shape[rank - 1]);
     if l.b.shape(e.b.node)[rank - 2] != m {
-        return Err(PlanError::Shapes {
-            operation: a.name.into(),
-            shapes_: vec![shape.to_vec(), l.b.shape(e.b.node).to_vec()],
-            hint: Some("the right side needs as many rows as the matrix".into()),
-        })
-        .at(span);
+        return misshapen(
+            a.name,
+            &[shape, l.b.shape(e.b.node)],
+            "the right side needs as many rows as the matrix",
+            span,
+        );
     }
     let parts = l.b.svd(e.a.node, None).at(span)?;
     let (inverse, count) = l.b.inverse_values(parts.s, rcond).at(span)?;

@@ -16,7 +16,7 @@ use super::{Bound, Open, Row, order, reduce, row};
 use crate::ast;
 use crate::error::Error;
 use crate::lower::value::{Dim, Grouped, Tensor, Value};
-use crate::lower::{At, Lowerer, fail, unknown_dim};
+use crate::lower::{At, Lowerer, fail, misshapen, unknown_dim};
 
 pub(super) const ROWS: &[Row] = &[row(
     "groupby(x, op, by => f(coordinate), q => NULL, ddof => 0, dtype => NULL, skipna => \
@@ -53,12 +53,12 @@ fn groupby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let Some(axis) = t.axis(&keys.dim) else { return Err(unknown_dim(&t, &keys.dim, place)) };
     let length = l.b.shape(t.node)[axis];
     if keys.keys.len() as u64 != length {
-        return Err(PlanError::Shapes {
-            operation: "groupby".into(),
-            shapes_: vec![vec![length], vec![keys.keys.len() as u64]],
-            hint: Some(format!("`by` needs one key for each label of `{}`", keys.dim)),
-        })
-        .at(place);
+        return misshapen(
+            "groupby",
+            &[[length], [keys.keys.len() as u64]],
+            format!("`by` needs one key for each label of `{}`", keys.dim),
+            place,
+        );
     }
     let mut unique: Vec<(GroupKey, u64)> = keys
         .keys
@@ -136,17 +136,14 @@ pub(super) fn operation(
             Some(_) if a.name != "groupby" => format!("; {}", as_dimension("q")),
             _ => String::new(),
         };
-        let reason = format!("is for 'quantile', not for '{op}'{hint}");
-        return fail(a.invalid("`q`", reason), a.place("q"));
+        return a.refuse("q", format!("is for 'quantile', not for '{op}'{hint}"));
     }
     match (op.as_str(), q) {
         ("median", _) => return Ok(Operation::Quantile(0.5)),
         ("first", _) => return Ok(Operation::First),
         ("last", _) => return Ok(Operation::Last),
         ("quantile", Some(q)) if (0.0..=1.0).contains(&q) => return Ok(Operation::Quantile(q)),
-        ("quantile", Some(q)) => {
-            return fail(a.invalid("`q`", format!("is {q}; it must be 0 to 1")), a.place("q"));
-        }
+        ("quantile", Some(q)) => return a.refuse("q", format!("is {q}; it must be 0 to 1")),
         ("quantile", None) => {
             return fail(a.invalid("`q`", "must be given, as in `q => 0.9`"), a.place("op"));
         }
@@ -156,9 +153,7 @@ pub(super) fn operation(
         .filter(|kind| !matches!(kind, reduce::Reduction::ArgMin | reduce::Reduction::ArgMax));
     match kind {
         Some(kind) => Ok(Operation::Reduce(kind)),
-        None => {
-            fail(a.invalid("`op`", format!("is '{op}'; it must be one of {known}")), a.place("op"))
-        }
+        None => a.refuse("op", format!("is '{op}'; it must be one of {known}")),
     }
 }
 
@@ -176,10 +171,7 @@ pub(super) fn check_dimensions(a: &Bound<'_>, t: &Tensor) -> Result<(), Error> {
     let meant = OPTIONS.into_iter().find(|name| a.expr(name).is_some() && t.axis(name).is_some());
     match meant {
         None => Ok(()),
-        Some(name) => {
-            let reason = format!("is the option of that name; {}", as_dimension(name));
-            fail(a.invalid(&format!("`{name}`"), reason), a.place(name))
-        }
+        Some(name) => a.refuse(name, format!("is the option of that name; {}", as_dimension(name))),
     }
 }
 

@@ -16,7 +16,7 @@ use super::scan::flat;
 use super::{Bound, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
-use crate::lower::{At, Lowerer, Pick, fail, normal_position, types};
+use crate::lower::{At, Lowerer, Pick, fail, misshapen, normal_position, types};
 
 pub(super) const ROWS: &[Row] = &[
     row(
@@ -114,7 +114,7 @@ fn ravel(l: &mut Lowerer<'_, '_>, t: Tensor, span: Span) -> Result<Tensor, Error
 fn gather(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
     let Some(axis) = a.axis(l, &t, "axis")? else {
-        return fail(a.invalid("`axis`", "must not be NULL"), a.place("axis"));
+        return a.refuse("axis", "must not be NULL");
     };
     let place = a.place("indices");
     let indices = a.tensor(l, "indices")?;
@@ -126,12 +126,12 @@ fn gather(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let fits = from.len() == to.len()
         && (0..from.len()).all(|d| d == axis || from[d] == to[d] || to[d] == 1 || from[d] == 1);
     if !fits {
-        return Err(PlanError::Shapes {
-            operation: "gather".into(),
-            shapes_: vec![from.to_vec(), to.to_vec()],
-            hint: Some("all lengths but that along the axis must be equal or 1".into()),
-        })
-        .at(place);
+        return misshapen(
+            "gather",
+            &[from, to],
+            "all lengths but that along the axis must be equal or 1",
+            place,
+        );
     }
     let known = l.cells(&indices, "positions of `gather`", place)?;
     let mut shape = to.clone();
@@ -181,20 +181,15 @@ fn compress(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let length = l.b.shape(t.node)[axis];
     let shape = l.b.shape(condition.node);
     let &[given] = shape.as_slice() else {
-        return Err(PlanError::Shapes {
-            operation: "compress".into(),
-            shapes_: vec![shape.to_vec()],
-            hint: Some("the condition has one dimension".into()),
-        })
-        .at(place);
+        return misshapen("compress", &[&shape], "the condition has one dimension", place);
     };
     if given > length {
-        return Err(PlanError::Shapes {
-            operation: "compress".into(),
-            shapes_: vec![shape.to_vec(), vec![length]],
-            hint: Some("the condition is at most as long as what it selects from".into()),
-        })
-        .at(place);
+        return misshapen(
+            "compress",
+            &[&shape[..], &[length]],
+            "the condition is at most as long as what it selects from",
+            place,
+        );
     }
     if t.dims.len() == 1 && t.dims[0].coord.is_none() {
         // A shorter condition selects from the first cells, as in NumPy.
@@ -213,12 +208,7 @@ fn compress(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 fn places(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<(Vec<NodeId>, u64), Error> {
     let t = a.tensor(l, "x")?;
     if t.dims.is_empty() {
-        return Err(PlanError::Shapes {
-            operation: a.name.into(),
-            shapes_: vec![Vec::new()],
-            hint: Some("a 0-d tensor has no positions".into()),
-        })
-        .at(a.span);
+        return misshapen(a.name, &[l.b.shape(t.node)], "a 0-d tensor has no positions", a.span);
     }
     let keep = l.truthy(t, a.place("x"))?;
     let keep = l.certain(keep, a.span)?;

@@ -4,7 +4,6 @@ mod join;
 
 use std::sync::Arc;
 use tessera_planner::catalog::Coord;
-use tessera_planner::error::Error as PlanError;
 use tessera_planner::program::ScalarOp;
 use tessera_planner::region::cells;
 use tessera_planner::scalar::Scalar;
@@ -12,7 +11,7 @@ use tessera_planner::scalar::Scalar;
 use super::{Bound, Open, Row, row, scan};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
-use crate::lower::{At, Lowerer, fail, span_of};
+use crate::lower::{At, Lowerer, fail, misshapen, span_of};
 use join::{concat, stack};
 pub(super) use join::{joined, list};
 
@@ -138,7 +137,7 @@ fn moveaxis(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let to = a.axes(l, &t, "destination")?.unwrap_or_default();
     if from.len() != to.len() {
         let reason = format!("has {} axes, and `source` has {}", to.len(), from.len());
-        return fail(a.invalid("`destination`", reason), a.place("destination"));
+        return a.refuse("destination", reason);
     }
     let mut order: Vec<usize> = (0..t.dims.len()).filter(|axis| !from.contains(axis)).collect();
     let mut moves: Vec<(usize, usize)> = to.into_iter().zip(from).collect();
@@ -153,11 +152,10 @@ fn reshape(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
     let from = l.b.shape(t.node);
     let Some(asked) = a.ints(l, "shape")? else {
-        return fail(a.invalid("`shape`", "must be a list of lengths"), a.place("shape"));
+        return a.refuse("shape", "must be a list of lengths");
     };
     if asked.iter().filter(|&&n| n == -1).count() > 1 || asked.iter().any(|&n| n < -1) {
-        let reason = "may have one -1, all other lengths must be 0 or more";
-        return fail(a.invalid("`shape`", reason), a.place("shape"));
+        return a.refuse("shape", "may have one -1, all other lengths must be 0 or more");
     }
     let known = asked.iter().filter(|&&n| n >= 0).try_fold(1i128, |n, &m| n.checked_mul(m));
     let total = i128::from(cells(&from).unwrap_or(u64::MAX));
@@ -230,7 +228,7 @@ fn squeeze(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 fn broadcast_to(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let t = a.tensor(l, "x")?;
     let Some(shape) = a.lengths(l, "shape")? else {
-        return fail(a.invalid("`shape`", "must be a list of lengths"), a.place("shape"));
+        return a.refuse("shape", "must be a list of lengths");
     };
     let from = l.b.shape(t.node);
     let node = l.b.broadcast_to(t.node, &shape).at(a.span)?;
@@ -266,8 +264,7 @@ fn rechunk(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         l.b.node(t.node).grid.axes.iter().map(|axis| axis.chunk.max(1)).collect();
     if let Some(given) = a.lengths(l, "chunks")? {
         if given.len() != shape.len() || given.contains(&0) {
-            let reason = format!("must be {} lengths of at least 1", shape.len());
-            return fail(a.invalid("`chunks`", reason), a.place("chunks"));
+            return a.refuse("chunks", format!("must be {} lengths of at least 1", shape.len()));
         }
         chunks = given;
     }
@@ -321,12 +318,7 @@ fn triangle(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let k = a.int(l, "k")?.unwrap_or(0).clamp(-(1 << 62), 1 << 62) as i64;
     let rank = shape.len();
     if rank < 2 {
-        return Err(PlanError::Shapes {
-            operation: a.name.into(),
-            shapes_: vec![shape.to_vec()],
-            hint: Some("it takes at least 2 dimensions".into()),
-        })
-        .at(a.span);
+        return misshapen(a.name, &[shape], "it takes at least 2 dimensions", a.span);
     }
     let rows = l.b.iota(&[shape[rank - 2]], None).at(a.span)?;
     let rows = l.b.expand_dims(rows, 1).at(a.span)?;

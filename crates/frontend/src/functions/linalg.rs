@@ -3,14 +3,13 @@
 use sqlparser::tokenizer::Span;
 use tessera_planner::build::broadcast_shapes;
 use tessera_planner::dtype::DType;
-use tessera_planner::error::Error as PlanError;
 use tessera_planner::program::ScalarOp;
 
 use super::einsum::sum_of_products;
 use super::{Bound, Row, row, scan};
 use crate::error::Error;
 use crate::lower::value::{Tensor, Value};
-use crate::lower::{At, Binary, Lowerer, unique, unsupported};
+use crate::lower::{At, Binary, Lowerer, misshapen, unique, unsupported};
 
 const TYPES: &str = "numeric, NumPy's promotion; integers wrap";
 const MASKS: &str = "products with a masked factor are skipped; NaN propagates";
@@ -70,12 +69,12 @@ fn matmul(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
 fn product(l: &mut Lowerer<'_, '_>, x: Tensor, y: Tensor, span: Span) -> Result<Tensor, Error> {
     let (from_x, from_y) = (l.b.shape(x.node), l.b.shape(y.node));
     if from_x.is_empty() || from_y.is_empty() {
-        return Err(PlanError::Shapes {
-            operation: "matmul".into(),
-            shapes_: vec![from_x.to_vec(), from_y.to_vec()],
-            hint: Some("a 0-d tensor has nothing to contract; multiply with `*`".into()),
-        })
-        .at(span);
+        return misshapen(
+            "matmul",
+            &[from_x, from_y],
+            "a 0-d tensor has nothing to contract; multiply with `*`",
+            span,
+        );
     }
     if l.b.dtype(x.node) == DType::Bool {
         return unsupported("a matrix product of bools (convert with `x::int64`)", span);
@@ -151,12 +150,12 @@ fn dot(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
             labels_y[rank_y - 2] = labels_x[rank_x - 1];
             let shapes = [l.b.shape(x.node), l.b.shape(y.node)];
             if shapes[0][rank_x - 1] != shapes[1][rank_y - 2] {
-                return Err(PlanError::Shapes {
-                    operation: a.name.into(),
-                    shapes_: shapes.iter().map(|s| s.to_vec()).collect(),
-                    hint: Some("the last length of x must be the second to last of y".into()),
-                })
-                .at(a.span);
+                return misshapen(
+                    a.name,
+                    &shapes,
+                    "the last length of x must be the second to last of y",
+                    a.span,
+                );
             }
             let own = labels_y.iter().enumerate().filter(|(at, _)| *at != rank_y - 2);
             let output: Vec<u32> = labels_x[..rank_x - 1]

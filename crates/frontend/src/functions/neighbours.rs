@@ -12,7 +12,7 @@ use tessera_planner::scalar::Scalar;
 use super::{Bound, Row, reduce, row};
 use crate::error::Error;
 use crate::lower::value::{Tensor, Value};
-use crate::lower::{At, Lowerer, fail, types};
+use crate::lower::{At, Lowerer, fail, misshapen, types};
 use gradient::gradient;
 
 /// Maximum cells of a convolution's kernel: each is a term of the program that computes a cell.
@@ -122,7 +122,7 @@ fn fill(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let axis = axis_of(l, a, &t, true)?;
     let limit = a.int(l, "limit")?;
     if limit.is_some_and(|n| !(1..=1 << 62).contains(&n)) {
-        return fail(a.invalid("`limit`", "must be at least 1"), a.place("limit"));
+        return a.refuse("limit", "must be at least 1");
     }
     let backward = a.name == "bfill";
     let dtype = l.b.dtype(t.node);
@@ -207,8 +207,7 @@ fn ewm(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
                 "halflife" => "above 0",
                 _ => "at least 0",
             };
-            let reason = format!("is {v}; it must be {range}");
-            return fail(a.invalid(&format!("`{param}`"), reason), a.place(param));
+            return a.refuse(param, format!("is {v}; it must be {range}"));
         }
         alphas.push(alpha);
     }
@@ -315,14 +314,9 @@ fn convolve(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     for value in values {
         sides.push(l.typed(value, dtype, a.name, a.span)?);
     }
-    let lengths: Vec<Vec<u64>> = sides.iter().map(|t| l.b.shape(t.node).to_vec()).collect();
+    let lengths: Vec<_> = sides.iter().map(|t| l.b.shape(t.node)).collect();
     let ([n], [m]) = (&lengths[0][..], &lengths[1][..]) else {
-        return Err(PlanError::Shapes {
-            operation: a.name.into(),
-            shapes_: lengths,
-            hint: Some("both have one dimension".into()),
-        })
-        .at(a.span);
+        return misshapen(a.name, &lengths, "both have one dimension", a.span);
     };
     let (mut n, mut m) = (*n, *m);
     if n == 0 || m == 0 {
@@ -338,7 +332,7 @@ fn convolve(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     }
     if m > KERNEL_MAX {
         let reason = format!("has {m} cells; the shorter side may have {KERNEL_MAX}");
-        return fail(a.invalid("`kernel`", reason), a.place("kernel"));
+        return a.refuse("kernel", reason);
     }
     // The part of the full convolution to return: `len` cells from `skip` on.
     let (skip, len) = match mode.as_str() {
@@ -346,8 +340,7 @@ fn convolve(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         "same" => ((m - 1) / 2, n),
         "valid" => (m - 1, n - m + 1),
         other => {
-            let reason = format!("is '{other}'; it must be 'full', 'same' or 'valid'");
-            return fail(a.invalid("`mode`", reason), a.place("mode"));
+            return a.refuse("mode", format!("is '{other}'; it must be 'full', 'same' or 'valid'"));
         }
     };
     let zeros = l.b.full(Some(Scalar::zero(dtype)), dtype, &[m - 1], None).at(a.span)?;

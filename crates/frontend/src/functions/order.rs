@@ -152,10 +152,7 @@ fn sort(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
             let k = a.int(l, "k")?.unwrap_or(-1);
             match u64::try_from(k) {
                 Ok(k) => limit = Some(k),
-                Err(_) => {
-                    let reason = format!("is {k}; it must be 0 or more");
-                    return fail(a.invalid("`k`", reason), a.place("k"));
-                }
+                Err(_) => return a.refuse("k", format!("is {k}; it must be 0 or more")),
             }
             a.expr("largest").is_none() || a.flag(l, "largest")?
         }
@@ -164,7 +161,7 @@ fn sort(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
                 let n = i128::from(length);
                 if k < -n || k >= n {
                     let reason = format!("is {k}; it must be a position among {length}");
-                    return fail(a.invalid("`kth`", reason), a.place("kth"));
+                    return a.refuse("kth", reason);
                 }
             }
             false
@@ -201,7 +198,7 @@ fn quantile(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
                 let known: Vec<String> =
                     QuantileMethod::names().map(|n| format!("'{n}'")).collect();
                 let reason = format!("is '{name}'; it must be one of {}", known.join(", "));
-                return fail(a.invalid("`method`", reason), a.place("method"));
+                return a.refuse("method", reason);
             }
         },
     };

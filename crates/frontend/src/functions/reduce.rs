@@ -229,9 +229,7 @@ pub(super) fn ddof(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Option<u32>
         None => Ok(None),
         Some(v) => match u32::try_from(v) {
             Ok(v) => Ok(Some(v)),
-            Err(_) => {
-                fail(a.invalid("`ddof`", format!("is {v}; it must be 0 or more")), a.place("ddof"))
-            }
+            Err(_) => a.refuse("ddof", format!("is {v}; it must be 0 or more")),
         },
     }
 }

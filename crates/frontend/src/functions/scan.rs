@@ -11,7 +11,7 @@ use tessera_planner::scalar::Scalar;
 use super::{Bound, Open, Row, row};
 use crate::error::Error;
 use crate::lower::value::{Tensor, Value};
-use crate::lower::{At, Lowerer, fail, span_of};
+use crate::lower::{At, Lowerer, fail, misshapen, span_of};
 
 const SKIP: &str = "masked cells are skipped and stay masked; NaN stays from its cell on";
 
@@ -132,15 +132,10 @@ fn diff(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let mut t = a.tensor(l, "x")?;
     let times = a.int(l, "n")?.unwrap_or(1);
     if !(0..=64).contains(&times) {
-        return fail(a.invalid("`n`", format!("is {times}; it must be 0 to 64")), a.place("n"));
+        return a.refuse("n", format!("is {times}; it must be 0 to 64"));
     }
     if t.dims.is_empty() {
-        return Err(PlanError::Shapes {
-            operation: "diff".into(),
-            shapes_: vec![Vec::new()],
-            hint: Some("a 0-d tensor has no neighbours".into()),
-        })
-        .at(a.span);
+        return misshapen("diff", &[l.b.shape(t.node)], "a 0-d tensor has no neighbours", a.span);
     }
     let axis = a.axis(l, &t, "axis")?.unwrap_or(t.dims.len() - 1);
     let dtype = l.b.dtype(t.node);
@@ -242,7 +237,7 @@ fn roll(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         Some(axes) if by.len() == axes.len() => axes.iter().copied().zip(by).collect(),
         Some(axes) => {
             let reason = format!("has {} numbers for {} dimensions", by.len(), axes.len());
-            return fail(a.invalid("`shift`", reason), a.place("shift"));
+            return a.refuse("shift", reason);
         }
     };
     for (axis, by) in moves {

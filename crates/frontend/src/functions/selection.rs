@@ -3,7 +3,7 @@
 use super::{Bound, Row, row};
 use crate::error::Error;
 use crate::lower::value::Value;
-use crate::lower::{Lowerer, Method, Pick, fail, span_of};
+use crate::lower::{Lowerer, Method, Pick, span_of};
 
 pub(super) const ROWS: &[Row] = &[
     row(
@@ -65,10 +65,7 @@ fn sel(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         Some(method @ ("pad" | "ffill" | "backfill" | "bfill")) => {
             return crate::lower::unsupported(&format!("the method '{method}'"), a.place("method"));
         }
-        Some(other) => {
-            let reason = format!("is '{other}'; it must be 'nearest'");
-            return fail(a.invalid("`method`", reason), a.place("method"));
-        }
+        Some(other) => return a.refuse("method", format!("is '{other}'; it must be 'nearest'")),
     };
     let mut picks = vec![Pick::All; t.dims.len()];
     for &(name, expr) in &a.dims {

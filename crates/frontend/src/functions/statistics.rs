@@ -2,7 +2,6 @@
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::dtype::DType;
-use tessera_planner::error::Error as PlanError;
 use tessera_planner::ir::{AxisReduce, MapOp, NodeId};
 use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
@@ -12,7 +11,7 @@ use super::reduce::{Reduction, reduce};
 use super::{Bound, Row, einsum, factor, row};
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor, Value};
-use crate::lower::{At, Lowerer, fail, types, unique, unsupported};
+use crate::lower::{At, Lowerer, fail, misshapen, types, unique, unsupported};
 
 pub(super) const ROWS: &[Row] = &[
     row(
@@ -73,12 +72,11 @@ fn order(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Order, Error> {
             "-inf" => Order::Number(f64::NEG_INFINITY),
             _ => {
                 let reason = format!("is '{text}'; texts are 'fro', 'nuc', 'inf' and '-inf'");
-                return fail(a.invalid("`ord`", reason), a.place("ord"));
+                return a.refuse("ord", reason);
             }
         },
         other => {
-            let reason = format!("must be a number or a text, not {}", other.kind());
-            return fail(a.invalid("`ord`", reason), a.place("ord"));
+            return a.refuse("ord", format!("must be a number or a text, not {}", other.kind()));
         }
     })
 }
@@ -101,12 +99,7 @@ fn norm(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         (Order::Default, _) if all || axes.len() <= 2 => length(l, &t, &axes, a.span)?,
         (_, &[axis]) => vectors(l, a, &t, order, axis)?,
         (_, &[rows, columns]) => matrices(l, a, &t, order, rows, columns)?,
-        _ => {
-            return fail(
-                a.invalid("`ord`", "needs one dimension (vectors) or two (matrices); set `axis`"),
-                a.place("ord"),
-            );
-        }
+        _ => return a.refuse("ord", "needs one dimension (vectors) or two (matrices); set `axis`"),
     };
     let mut out = Tensor::new(node, t.dims.clone());
     if a.flag(l, "keepdims")? {
@@ -169,10 +162,7 @@ fn vectors(
         Order::Number(power) => power,
         Order::Default => 2.0,
         Order::Frobenius | Order::Nuclear => {
-            return fail(
-                a.invalid("`ord`", "is a norm of matrices, not of vectors"),
-                a.place("ord"),
-            );
+            return a.refuse("ord", "is a norm of matrices, not of vectors");
         }
     };
     if power == 2.0 {
@@ -250,7 +240,7 @@ fn matrices(
             let reason = format!(
                 "is {v}; norms of matrices are 1, -1, 2, -2, 'inf', '-inf', 'fro' and 'nuc'"
             );
-            fail(a.invalid("`ord`", reason), a.place("ord"))
+            a.refuse("ord", reason)
         }
     }
 }
@@ -260,10 +250,7 @@ fn variables(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<(Tensor, bool), E
     let by_rows = match a.value(l, "rowvar")? {
         Value::Null => true,
         Value::Bool(v) => v,
-        other => {
-            let reason = format!("must be true or false, not {}", other.kind());
-            return fail(a.invalid("`rowvar`", reason), a.place("rowvar"));
-        }
+        other => return a.refuse("rowvar", format!("must be true or false, not {}", other.kind())),
     };
     let mut parts = Vec::new();
     for param in ["x", "y"] {
@@ -288,12 +275,12 @@ fn variables(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<(Tensor, bool), E
             2 if by_rows => {}
             2 => t = l.transposed(t, &[1, 0], a.span)?,
             _ => {
-                return Err(PlanError::Shapes {
-                    operation: a.name.into(),
-                    shapes_: vec![l.b.shape(t.node).to_vec()],
-                    hint: Some("it takes 1 or 2 dimensions".into()),
-                })
-                .at(a.place(param));
+                return misshapen(
+                    a.name,
+                    &[l.b.shape(t.node)],
+                    "it takes 1 or 2 dimensions",
+                    a.place(param),
+                );
             }
         }
         parts.push(t);
@@ -385,20 +372,20 @@ fn matrix_power(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> 
     let mut t = a.tensor(l, "a")?;
     let span = a.span;
     let Some(power) = a.int(l, "n")? else {
-        return fail(a.invalid("`n`", "must be an integer"), a.place("n"));
+        return a.refuse("n", "must be an integer");
     };
     if power.unsigned_abs() > 1 << 30 {
-        return fail(a.invalid("`n`", format!("is {power}, beyond 2^30")), a.place("n"));
+        return a.refuse("n", format!("is {power}, beyond 2^30"));
     }
     let shape = l.b.shape(t.node);
     let rank = shape.len();
     if rank < 2 || shape[rank - 2] != shape[rank - 1] {
-        return Err(PlanError::Shapes {
-            operation: a.name.into(),
-            shapes_: vec![shape.to_vec()],
-            hint: Some("the last two dimensions must have the same length".into()),
-        })
-        .at(span);
+        return misshapen(
+            a.name,
+            &[shape],
+            "the last two dimensions must have the same length",
+            span,
+        );
     }
     if l.b.dtype(t.node) == DType::Bool {
         return unsupported("a power of a matrix of bools (convert with `x::int64`)", span);

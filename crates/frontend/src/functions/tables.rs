@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use tessera_planner::catalog::{Coord, CoordValues, NAT};
 use tessera_planner::dtype::DType;
-use tessera_planner::error::Error as PlanError;
 use tessera_planner::ir::ConstArray;
 use tessera_planner::lookup::LookupKind;
 use tessera_planner::program::ScalarOp;
@@ -15,7 +14,7 @@ use tessera_planner::sort::{SortOrder, SortWhat};
 use super::{Bound, Open, Row, row};
 use crate::error::{BindError, Error};
 use crate::lower::value::{Dim, Tensor, Value};
-use crate::lower::{At, Lowerer, evaluate, fail, span_of, unsupported};
+use crate::lower::{At, Lowerer, evaluate, fail, misshapen, span_of, unsupported};
 
 pub(super) const ROWS: &[Row] = &[
     row(
@@ -77,12 +76,7 @@ fn met(
 fn one_dimension(l: &Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor, of: &str) -> Result<u64, Error> {
     match l.b.shape(t.node)[..] {
         [n] => Ok(n),
-        ref shape => Err(PlanError::Shapes {
-            operation: a.name.into(),
-            shapes_: vec![shape.to_vec()],
-            hint: Some(format!("`{of}` has one dimension")),
-        })
-        .at(a.place(of)),
+        ref shape => misshapen(a.name, &[shape], format!("`{of}` has one dimension"), a.place(of)),
     }
 }
 
@@ -99,7 +93,7 @@ fn digitize(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let edges: Vec<f64> = known.iter().map(|v| v.map_or(f64::NAN, |v| v.as_f64())).collect();
     let rises = edges.windows(2).all(|w| w[0] <= w[1]);
     if !rises && !edges.windows(2).all(|w| w[0] >= w[1]) {
-        return fail(a.invalid("`bins`", "must rise or fall"), a.place("bins"));
+        return a.refuse("bins", "must rise or fall");
     }
     let kind = if right { LookupKind::Left } else { LookupKind::Right };
     if rises {
@@ -121,8 +115,7 @@ fn searchsorted(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> 
         None | Some("left") => LookupKind::Left,
         Some("right") => LookupKind::Right,
         Some(other) => {
-            let reason = format!("is '{other}'; it must be 'left' or 'right'");
-            return fail(a.invalid("`side`", reason), a.place("side"));
+            return a.refuse("side", format!("is '{other}'; it must be 'left' or 'right'"));
         }
     };
     let node = l.b.lookup(v.node, &[table.node], kind).at(a.span)?;
@@ -166,7 +159,7 @@ fn interp(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
             _ => true,
         })
     {
-        return fail(a.invalid("`xp`", "must rise"), a.place("xp"));
+        return a.refuse("xp", "must rise");
     }
     let at = l.b.cast(x.node, DType::Float64).at(a.span)?;
     let nodes = [tables[0].0, tables[1].0];

@@ -141,7 +141,7 @@ fn operation(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, t: &Tensor) -> Result<Opera
     );
     match is_of_groups {
         false => Ok(how),
-        true => fail(a.invalid("`op`", format!("must be one of {OPERATIONS}")), a.place("op")),
+        true => a.refuse("op", format!("must be one of {OPERATIONS}")),
     }
 }
 
@@ -157,7 +157,7 @@ fn rolling(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
             Ok(n) if n <= size => n,
             _ => {
                 let reason = format!("is {n}; it must be 0 to {size}, the cells of a window");
-                return fail(a.invalid("`min_periods`", reason), a.place("min_periods"));
+                return a.refuse("min_periods", reason);
             }
         },
     };
@@ -407,7 +407,7 @@ fn coarsen(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let boundary = a.text(l, "boundary")?.unwrap_or_else(|| "exact".into());
     if !["exact", "trim", "pad"].contains(&boundary.as_str()) {
         let reason = format!("is '{boundary}'; it must be 'exact', 'trim' or 'pad'");
-        return fail(a.invalid("`boundary`", reason), a.place("boundary"));
+        return a.refuse("boundary", reason);
     }
     for &(axis, n) in &blocks {
         let length = l.b.shape(t.node)[axis];

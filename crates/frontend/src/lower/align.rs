@@ -43,17 +43,14 @@ impl Lowerer<'_, '_> {
             if let Some(tensors) = self.align_partly(&tensors, span)? {
                 return self.align_positions(operation, tensors, span);
             }
-            let shapes = ranked().map(|t| self.b.shape(t.node).to_vec()).collect();
-            return Err(PlanError::Shapes {
-                operation: operation.into(),
-                shapes_: shapes,
-                hint: Some(
-                    "some dimensions have no name, so it is unclear which of them match; \
-                     use `keepdims => true`, `expand_dims` or `rename`"
-                        .into(),
-                ),
-            })
-            .at(span);
+            let shapes: Vec<_> = ranked().map(|t| self.b.shape(t.node)).collect();
+            return misshapen(
+                operation,
+                &shapes,
+                "some dimensions have no name, so it is unclear which of them match; \
+                     use `keepdims => true`, `expand_dims` or `rename`",
+                span,
+            );
         }
         self.align_positions(operation, tensors, span)
     }
@@ -125,14 +122,14 @@ impl Lowerer<'_, '_> {
         if let (Some(a), Some(b)) = (&known.name, &dim.name)
             && a != b
         {
-            return Err(PlanError::Shapes {
-                operation: operation.into(),
-                shapes_: vec![vec![*size], vec![length]],
-                hint: Some(format!(
+            return misshapen(
+                operation,
+                &[[*size], [length]],
+                format!(
                     "dimension `{a}` is matched with dimension `{b}`; `rename` or `transpose` one of them"
-                )),
-            })
-            .at(span);
+                ),
+                span,
+            );
         }
         let name = known.name.clone().or_else(|| dim.name.clone());
         let coord = match (&known.coord, &dim.coord) {
@@ -205,20 +202,19 @@ impl Lowerer<'_, '_> {
                         let (had, size) = (out[at].0.coord.is_some(), out[at].1);
                         let fits = shape[axis] == size || shape[axis] == 1 || size == 1;
                         if !(fits || had && dim.coord.is_some()) {
-                            return Err(PlanError::Shapes {
-                                operation: operation.into(),
-                                shapes_: tensors
-                                    .iter()
-                                    .map(|t| self.b.shape(t.node).to_vec())
-                                    .collect(),
-                                hint: Some(format!(
+                            let shapes: Vec<_> =
+                                tensors.iter().map(|t| self.b.shape(t.node)).collect();
+                            return misshapen(
+                                operation,
+                                &shapes,
+                                format!(
                                     "dimension `{}` has length {size} on one side and {} on the \
                                      other",
                                     t.dim_name(axis),
                                     shape[axis]
-                                )),
-                            })
-                            .at(span);
+                                ),
+                                span,
+                            );
                         }
                         let mut merged = out[at].clone();
                         self.merge(operation, &mut merged, dim, shape[axis], span)?;
@@ -354,4 +350,16 @@ pub(crate) fn unique(mut dims: Vec<Dim>) -> Vec<Dim> {
         }
     }
     dims
+}
+
+/// The error for shapes that an operation does not take.
+pub(crate) fn misshapen<T>(
+    operation: &str,
+    shapes: &[impl AsRef<[u64]>],
+    hint: impl Into<String>,
+    span: Span,
+) -> Result<T, Error> {
+    let shapes_ = shapes.iter().map(|shape| shape.as_ref().to_vec()).collect();
+    Err(PlanError::Shapes { operation: operation.into(), shapes_, hint: Some(hint.into()) })
+        .at(span)
 }

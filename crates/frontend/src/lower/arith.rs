@@ -13,7 +13,7 @@ use tessera_planner::scalar::Scalar;
 use sqlparser::tokenizer::Span;
 
 use super::value::{Record, Tensor, Value};
-use super::{At, Lowerer, fail};
+use super::{At, Lowerer, fail, refuse};
 use crate::error::{BindError, Error, Position};
 use fold::fold;
 use literal::{date, default_type, fits};
@@ -363,12 +363,10 @@ impl Lowerer<'_, '_> {
             return self.map(MapOp::Scalar(ScalarOp::Sqrt), "^", root, span).map(Some);
         }
         match exponent {
-            Value::Int(v) if *v < 0 && dtype.is_integer() => fail(
-                BindError::InvalidArgument {
-                    function: "^".into(),
-                    argument: format!("the exponent {v}"),
-                    reason: format!("is negative and the base is {dtype}; write `{v}.0`"),
-                },
+            Value::Int(v) if *v < 0 && dtype.is_integer() => refuse(
+                "^",
+                format!("the exponent {v}"),
+                format!("is negative and the base is {dtype}; write `{v}.0`"),
                 span,
             ),
             _ => Ok(None),

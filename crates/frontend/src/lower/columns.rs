@@ -29,11 +29,7 @@ impl Catalog for Nothing {
 
 impl CellPlanner for Nothing {
     fn labelled(&self, _: &Query, _: u64, _: &mut Context<'_>, _: &str) -> Result<Labelled, Error> {
-        Err(Error::Unsupported {
-            construct: "a subquery in the text of a call".into(),
-            position: None,
-            hint: None,
-        })
+        Err(Error::unsupported("a subquery in the text of a call", None))
     }
 }
 

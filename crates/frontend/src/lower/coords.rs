@@ -14,11 +14,10 @@ use std::sync::Arc;
 use sqlparser::tokenizer::Span;
 use tessera_planner::catalog::{Coord, CoordValues, DimLabel};
 use tessera_planner::dtype::DType;
-use tessera_planner::error::Error as PlanError;
 use tessera_planner::scalar::Scalar;
 
 use super::value::{Dim, Tensor};
-use super::{At, Lowerer, fail};
+use super::{Lowerer, fail, misshapen, refuse};
 use crate::error::{BindError, Error};
 use crate::labels::are_coordinates;
 
@@ -95,12 +94,12 @@ impl Lowerer<'_, '_> {
                     coord.values.len(),
                     coord.dim
                 );
-                return Err(PlanError::Shapes {
-                    operation: format!("the coordinate `{}`", coord.dim),
-                    shapes_: vec![vec![coord.values.len() as u64], shape.to_vec()],
-                    hint: Some(hint),
-                })
-                .at(span);
+                return misshapen(
+                    &format!("the coordinate `{}`", coord.dim),
+                    &[&[coord.values.len() as u64][..], &shape[..]],
+                    hint,
+                    span,
+                );
             }
             if let (Some(old), Some(own)) = (old, &dim.coord) {
                 self.same_labels(old, own, span)?;
@@ -122,10 +121,7 @@ impl Lowerer<'_, '_> {
         span: Span,
     ) -> Result<Arc<Coord>, Error> {
         let what = format!("the coordinate `{dim}`");
-        let refused = |reason: String| {
-            let (function, argument) = (what.clone(), "the expression".to_string());
-            fail(BindError::InvalidArgument { function, argument, reason }, span)
-        };
+        let refused = |reason: String| refuse(&what, "the expression", reason, span);
         let dtype = self.b.dtype(t.node);
         let cells = self.cells(t, &what, span)?;
         let masked = cells.iter().filter(|cell| cell.is_none()).count();

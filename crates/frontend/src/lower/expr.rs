@@ -12,9 +12,11 @@ use tessera_planner::program::ScalarOp;
 use tessera_planner::time::DatePart;
 
 use super::value::{Tensor, Value};
-use super::{At, Binary, Lowerer, RED_ZONE, STACK, fail, intervals, span_of, types, unsupported};
+use super::{
+    At, Binary, Lowerer, RED_ZONE, STACK, fail, intervals, refuse, span_of, types, unsupported,
+};
 use crate::ast;
-use crate::error::{BindError, Error, Position, nearest};
+use crate::error::{Error, Position, nearest};
 use crate::interrupt;
 use crate::parameters;
 use crate::seasons;
@@ -395,14 +397,11 @@ impl Lowerer<'_, '_> {
             return self.epoch(t, "date_part", span);
         }
         let Some(part) = DatePart::parse(name) else {
-            return fail(
-                BindError::InvalidArgument {
-                    function: "date_part".into(),
-                    argument: format!("'{name}'"),
-                    reason: "is not a part of a date; parts are year, quarter, month, week, day, \
-                             dayofyear, dayofweek, hour, minute, second, season and epoch"
-                        .into(),
-                },
+            return refuse(
+                "date_part",
+                format!("'{name}'"),
+                "is not a part of a date; parts are year, quarter, month, week, day, \
+                             dayofyear, dayofweek, hour, minute, second, season and epoch",
                 span,
             );
         };
@@ -484,12 +483,10 @@ fn number(text: &str, span: Span) -> Result<Value, Error> {
     }
     match digits.parse::<f64>() {
         Ok(v) if is_float => Ok(Value::Float(v)),
-        _ => fail(
-            BindError::InvalidArgument {
-                function: "a number".into(),
-                argument: format!("`{}`", text.chars().take(40).collect::<String>()),
-                reason: "is too large".into(),
-            },
+        _ => refuse(
+            "a number",
+            format!("`{}`", text.chars().take(40).collect::<String>()),
+            "is too large",
             span,
         ),
     }

@@ -8,7 +8,7 @@ use tessera_planner::scalar::Scalar;
 use tessera_planner::time::DAY_US;
 
 use super::value::{Tensor, Value};
-use super::{At, Lowerer, fail, types};
+use super::{At, Lowerer, fail, refuse, types};
 use crate::error::{BindError, Error, Position};
 
 impl Lowerer<'_, '_> {
@@ -112,12 +112,7 @@ fn micros(interval: &Interval, span: Span) -> Result<i64, Error> {
         true => "has no fixed length; give it in weeks, days or hours",
         false => "must be numbers of weeks, days, hours, minutes or seconds, as in '1 day 6 hours'",
     };
-    let error = BindError::InvalidArgument {
-        function: "+".into(),
-        argument: format!("`{interval}`"),
-        reason: reason.into(),
-    };
-    fail(error, span)
+    refuse("+", format!("`{interval}`"), reason, span)
 }
 
 /// The microseconds of `1 day`, `-1.5 hours`, `2 days 6 hours`; `None` for other texts and for fractions of a

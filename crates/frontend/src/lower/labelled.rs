@@ -14,7 +14,7 @@ use tessera_planner::ir::{AxisReduce, MapOp, NodeId, Op};
 use tessera_planner::reduce::ReduceKind;
 
 use super::value::{Dim, Item, Tensor, Value};
-use super::{At, Lowerer, unsupported};
+use super::{At, Lowerer, misshapen, unsupported};
 use crate::bind::CatalogNames;
 use crate::cells::{Dense, DenseKey, Labelled};
 use crate::error::{Error, Position};
@@ -111,12 +111,12 @@ impl Lowerer<'_, '_> {
                     one = Tensor::unnamed(self.b.null(dtype).at(span)?, 0);
                 }
                 _ => {
-                    return Err(PlanError::Shapes {
-                        operation: "a subquery as one value".into(),
-                        shapes_: vec![shape.to_vec()],
-                        hint: Some("it must return one row; `tensor(SELECT …)` takes all".into()),
-                    })
-                    .at(span);
+                    return misshapen(
+                        "a subquery as one value",
+                        &[&shape],
+                        "it must return one row; `tensor(SELECT …)` takes all",
+                        span,
+                    );
                 }
             }
         }

@@ -10,7 +10,7 @@ use sqlparser::ast::{Query, TableAlias};
 use tessera_planner::catalog::{Coord, TextColumn};
 
 use super::value::{Dim, Item, Tensor};
-use super::{Lowerer, fail};
+use super::{Lowerer, fail, refuse};
 use crate::ast;
 use crate::error::{BindError, Error};
 use crate::labels::DatasetLabels;
@@ -38,16 +38,16 @@ impl Lowerer<'_, '_> {
         let Some(first) = alias.columns.first() else { return Ok(items) };
         let outputs = outputs(query, items.len());
         if outputs.len() != alias.columns.len() {
-            let error = BindError::InvalidArgument {
-                function: alias.name.value.clone(),
-                argument: "its list of column names".into(),
-                reason: format!(
+            return refuse(
+                &alias.name.value,
+                "its list of column names",
+                format!(
                     "has {}, but the query has {}",
                     counted(alias.columns.len(), "name"),
                     counted(outputs.len(), "item")
                 ),
-            };
-            return fail(error, first.name.span);
+                first.name.span,
+            );
         }
         let dataset = items.first().map(|item| item.dataset.clone()).unwrap_or_default();
         let (mut tensors, texts): (Vec<Tensor>, Vec<_>) =

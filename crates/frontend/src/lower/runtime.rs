@@ -14,7 +14,7 @@ use tessera_planner::scalar::Scalar;
 
 use super::consteval::evaluate;
 use super::value::{Dim, Tensor};
-use super::{At, Lowerer, fail, types};
+use super::{At, Lowerer, fail, misshapen, types};
 use crate::error::{Error, Position};
 use crate::island::{Done, VALUES_MAX, Work};
 
@@ -97,12 +97,12 @@ impl Lowerer<'_, '_> {
     ) -> Result<Option<Scalar>, Error> {
         match self.cells(t, what, span)?.as_slice() {
             [cell] => Ok(*cell),
-            several => Err(PlanError::Shapes {
-                operation: what.into(),
-                shapes_: vec![self.b.shape(t.node).to_vec()],
-                hint: Some(format!("one cell is wanted, not {}", several.len())),
-            })
-            .at(span),
+            several => misshapen(
+                what,
+                &[self.b.shape(t.node)],
+                format!("one cell is wanted, not {}", several.len()),
+                span,
+            ),
         }
     }
 
@@ -163,12 +163,7 @@ impl Lowerer<'_, '_> {
         span: Span,
     ) -> Result<Tensor, Error> {
         let fault = |this: &Self, hint: String| {
-            Err(PlanError::Shapes {
-                operation: "a mask as a subscript".into(),
-                shapes_: vec![shape.to_vec(), this.b.shape(mask.node).to_vec()],
-                hint: Some(hint),
-            })
-            .at(span)
+            misshapen("a mask as a subscript", &[shape, &this.b.shape(mask.node)[..]], hint, span)
         };
         let names: Vec<_> = dims.iter().map(|d| d.name.clone()).collect();
         let own: Vec<_> = mask.dims.iter().map(|d| d.name.clone()).collect();

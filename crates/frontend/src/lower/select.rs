@@ -7,7 +7,7 @@ use tessera_planner::time::{DAY_US, format_micros, parse_period};
 
 use super::subscript::Pick;
 use super::value::{Tensor, Value};
-use super::{Lowerer, fail, span_of};
+use super::{Lowerer, fail, refuse, span_of};
 use crate::ast::Slice;
 use crate::error::{BindError, Error};
 
@@ -162,12 +162,12 @@ impl Lowerer<'_, '_> {
         let dim = t.dim_name(axis);
         let step = step.unwrap_or(1);
         if step <= 0 {
-            let error = BindError::InvalidArgument {
-                function: "a slice of labels".into(),
-                argument: format!("the step {step}"),
-                reason: "must be at least 1; reverse with a second subscript `[::-1]`".into(),
-            };
-            return fail(error, span);
+            return refuse(
+                "a slice of labels",
+                format!("the step {step}"),
+                "must be at least 1; reverse with a second subscript `[::-1]`",
+                span,
+            );
         }
         let (start, end) = match t.dims[axis].coord.clone() {
             None => {
@@ -439,33 +439,28 @@ fn span_of_labels(
             let only = |label: Label, value: &Value| match matches(values, &label).0.as_slice() {
                 [at] => Ok(*at),
                 [] => fail(unordered(missing(coord, &label, value)), span),
-                _ => fail(
-                    BindError::InvalidArgument {
-                        function: "a slice of labels".into(),
-                        argument: format!("the label {}", value.show()),
-                        reason: format!(
-                            "occurs several times in `{}`, which is not sorted",
-                            coord.dim
-                        ),
-                    },
+                _ => refuse(
+                    "a slice of labels",
+                    format!("the label {}", value.show()),
+                    format!("occurs several times in `{}`, which is not sorted", coord.dim),
                     span,
                 ),
             };
             let start = lo.map_or(Ok(0), |lo| only(lo, written[0]))?;
             let end = hi.map_or(Ok(n as u64), |hi| only(hi, written[1]).map(|at| at + 1))?;
             if start >= end && end > 0 {
-                let error = BindError::InvalidArgument {
-                    function: "a slice of labels".into(),
-                    argument: format!("{}:{}", written[0].show(), written[1].show()),
-                    reason: format!(
+                return refuse(
+                    "a slice of labels",
+                    format!("{}:{}", written[0].show(), written[1].show()),
+                    format!(
                         "is empty: the labels of `{dim}` are not sorted, and {} comes before {}; \
                          `sortby(x, '{dim}')` sorts them",
                         written[1].show(),
                         written[0].show(),
                         dim = coord.dim,
                     ),
-                };
-                return fail(error, span);
+                    span,
+                );
             }
             (start, end)
         }

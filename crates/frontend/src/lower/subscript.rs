@@ -11,7 +11,7 @@ use tessera_planner::ir::{Node, NodeId, Op};
 
 use super::masks::Masks;
 use super::value::{Dim, Tensor, Value};
-use super::{At, Lowerer, fail, span_of, types};
+use super::{At, Lowerer, fail, misshapen, refuse, span_of, types};
 use crate::ast::{self, Axis, Selection, Slice, Subscript};
 use crate::error::{BindError, Error, Position};
 
@@ -112,12 +112,7 @@ impl Lowerer<'_, '_> {
                 }
                 Axis::Ellipsis(span) => {
                     if std::mem::replace(&mut open, true) {
-                        let error = BindError::InvalidArgument {
-                            function: "a subscript".into(),
-                            argument: "`...`".into(),
-                            reason: "may occur only once".into(),
-                        };
-                        return fail(error, *span);
+                        return refuse("a subscript", "`...`", "may occur only once", *span);
                     }
                     slots.push(Slot::Ellipsis);
                     free - given
@@ -302,12 +297,12 @@ impl Lowerer<'_, '_> {
         }
         let shape = self.b.shape(tensor.node).to_vec();
         if dtype == DType::Bool && shape != [length] {
-            return Err(PlanError::Shapes {
-                operation: "a mask as a subscript".into(),
-                shapes_: vec![vec![length], shape],
-                hint: Some("a mask must have the length of its dimension".into()),
-            })
-            .at(span);
+            return misshapen(
+                "a mask as a subscript",
+                &[vec![length], shape],
+                "a mask must have the length of its dimension",
+                span,
+            );
         }
         if dtype == DType::Bool {
             self.mask_along(tensor.clone(), &base.dims[axis..=axis], &[length], span)?;
@@ -532,12 +527,7 @@ pub(crate) fn range(bounds: [Option<i128>; 3], length: u64, span: Span) -> Resul
     let [lo, hi, step] = bounds;
     let step = step.unwrap_or(1);
     if step == 0 {
-        let error = BindError::InvalidArgument {
-            function: "a slice".into(),
-            argument: "the step".into(),
-            reason: "must not be 0".into(),
-        };
-        return fail(error, span);
+        return refuse("a slice", "the step", "must not be 0", span);
     }
     if lo.is_none() && hi.is_none() && step == 1 {
         return Ok(Pick::All);

@@ -112,11 +112,8 @@ impl Reader<'_> {
         let place = self.here();
         let statement = self.statement()?;
         if matches!(statement, Statement::CreateExternal(_)) {
-            return Err(crate::Error::Unsupported {
-                construct: "EXPLAIN of CREATE EXTERNAL".to_string(),
-                position: Some(place),
-                hint: Some("it has no plan; EXPLAIN a query of it".to_string()),
-            });
+            return Err(crate::Error::unsupported("EXPLAIN of CREATE EXTERNAL", Some(place))
+                .with_hint("it has no plan; EXPLAIN a query of it"));
         }
         let statement = Box::new(statement);
         Ok(Statement::Explain(Explain { analyze, verbose, format, statement }))
@@ -175,14 +172,8 @@ impl Reader<'_> {
                 "FUNCTIONS" => Show::Functions,
                 "ALL" => Show::All,
                 word @ ("VIEWS" | "DATABASES" | "SCHEMAS" | "COLUMNS") => {
-                    return Err(crate::Error::Unsupported {
-                            construct: format!("SHOW {word}"),
-                            position: Some(place),
-                            hint: Some(
-                                "SHOW TENSORS lists tensors, tables and views, DESCRIBE name their columns"
-                                    .to_string(),
-                            ),
-                        });
+                    return Err(crate::Error::unsupported(format!("SHOW {word}"), Some(place))
+                        .with_hint("SHOW TENSORS lists tensors, tables and views, DESCRIBE name their columns"));
                 }
                 _ => Show::Variable(name),
             },

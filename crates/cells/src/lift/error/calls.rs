@@ -81,20 +81,24 @@ fn alone(message: &str) -> Option<(&str, Vec<&str>)> {
 
 /// Splits a list of types, whose names may contain commas.
 pub(super) fn apart(types: &str) -> Vec<&str> {
+    outside_brackets(types, ',').into_iter().map(str::trim).filter(|of| !of.is_empty()).collect()
+}
+
+/// The parts of a text between separators outside of brackets.
+pub(super) fn outside_brackets(text: &str, separator: char) -> Vec<&str> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0usize, 0);
-    for (at, c) in types.char_indices() {
+    for (at, c) in text.char_indices() {
         match c {
             '(' | '[' => depth += 1,
             ')' | ']' => depth = depth.saturating_sub(1),
-            ',' if depth == 0 => {
-                parts.push(types[start..at].trim());
-                start = at + 1;
+            c if c == separator && depth == 0 => {
+                parts.push(&text[start..at]);
+                start = at + c.len_utf8();
             }
             _ => {}
         }
     }
-    parts.push(types[start..].trim());
-    parts.retain(|part| !part.is_empty());
+    parts.push(&text[start..]);
     parts
 }
 

@@ -6,7 +6,7 @@ use datafusion::common::Diagnostic;
 
 use tessera_frontend::error::{Error, Position};
 
-use super::calls::apart;
+use super::calls::{apart, outside_brackets};
 use super::place;
 use crate::error::spoken;
 
@@ -33,12 +33,10 @@ pub(super) fn of_diagnostic(diagnostic: &Diagnostic) -> Option<Error> {
         text.strip_prefix("this side has ")?.strip_suffix(" fields")?.parse().ok()
     };
     let (message, hint) = of_counts(kind, count(&left.message)?, count(&right.message)?);
-    Some(Error::Cells {
-        code: "plan_error",
-        message,
-        position: right.span.or(diagnostic.span).map(place),
-        hint: Some(hint.to_string()),
-    })
+    Some(
+        Error::cells("plan_error", message, right.span.or(diagnostic.span).map(place))
+            .with_hint(hint.to_string()),
+    )
 }
 
 fn of_counts(kind: &str, left: usize, right: usize) -> (String, &'static str) {
@@ -55,21 +53,7 @@ fn between<'a>(message: &'a str, before: &str, after: &str) -> Option<&'a str> {
 
 /// The words of a text that are separated by spaces outside of brackets: types have spaces of their own.
 fn split(text: &str) -> Vec<&str> {
-    let (mut words, mut depth, mut start) = (Vec::new(), 0usize, 0);
-    for (at, c) in text.char_indices() {
-        match c {
-            '(' | '[' => depth += 1,
-            ')' | ']' => depth = depth.saturating_sub(1),
-            ' ' if depth == 0 => {
-                words.push(&text[start..at]);
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    words.push(&text[start..]);
-    words.retain(|word| !word.is_empty());
-    words
+    outside_brackets(text, ' ').into_iter().filter(|word| !word.is_empty()).collect()
 }
 
 /// Operators between types that they do not take.

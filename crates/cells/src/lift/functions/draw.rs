@@ -5,21 +5,14 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, Float64Array};
 use arrow::datatypes::{DataType, Int64Type, UInt64Type};
 use datafusion::common::{Result, exec_err, plan_err};
-use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
-};
+use datafusion::logical_expr::ScalarUDF;
 use tessera_frontend::DRAW;
 
-use super::inner::scalar;
-
-pub(super) fn function() -> ScalarUDF {
-    Draw { signature: Signature::user_defined(Volatility::Immutable) }.into()
-}
+use super::OfArrays;
 
 /// A number in [0, 1) from a row's number and a seed.
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Draw {
-    signature: Signature,
+pub(super) fn function() -> ScalarUDF {
+    OfArrays::taking(DRAW, taken, DataType::Float64, draw).udf()
 }
 
 /// # Source
@@ -36,32 +29,25 @@ fn drawn(row: u64, seed: i64) -> f64 {
     (bits >> 11) as f64 / (1u64 << 53) as f64
 }
 
-impl ScalarUDFImpl for Draw {
-    scalar!(name DRAW, signature, returns DataType::Float64);
-
-    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        match types {
-            [row, seed] if row.is_integer() && seed.is_integer() => {
-                Ok(vec![DataType::UInt64, DataType::Int64])
-            }
-            _ => plan_err!("a row is drawn by its number and a seed"),
+fn taken(_: &str, types: &[DataType]) -> Result<Vec<DataType>> {
+    match types {
+        [row, seed] if row.is_integer() && seed.is_integer() => {
+            Ok(vec![DataType::UInt64, DataType::Int64])
         }
+        _ => plan_err!("a row is drawn by its number and a seed"),
     }
+}
 
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
-        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
-        let [rows, seeds] = arrays.as_slice() else {
-            return exec_err!("a row is drawn by its number and a seed");
-        };
-        let (rows, seeds) = (rows.as_primitive::<UInt64Type>(), seeds.as_primitive::<Int64Type>());
-        let drawn = rows.iter().zip(seeds).map(|pair| match pair {
-            (Some(row), Some(seed)) => Some(drawn(row, seed)),
-            _ => None,
-        });
-        let drawn: ArrayRef = Arc::new(drawn.collect::<Float64Array>());
-        super::columnar(drawn, is_scalar)
-    }
+fn draw(arrays: &[ArrayRef]) -> Result<ArrayRef> {
+    let [rows, seeds] = arrays else {
+        return exec_err!("a row is drawn by its number and a seed");
+    };
+    let (rows, seeds) = (rows.as_primitive::<UInt64Type>(), seeds.as_primitive::<Int64Type>());
+    let drawn = rows.iter().zip(seeds).map(|pair| match pair {
+        (Some(row), Some(seed)) => Some(drawn(row, seed)),
+        _ => None,
+    });
+    Ok(Arc::new(drawn.collect::<Float64Array>()))
 }
 
 #[cfg(test)]

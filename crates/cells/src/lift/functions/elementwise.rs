@@ -191,11 +191,8 @@ impl Elementwise {
                 ),
             };
         }
-        Error::Unsupported {
-            construct: format!("`{}` with DISTINCT, FILTER or the like", self.name),
-            position: None,
-            hint: Some("remove that clause: the function takes arguments only".to_string()),
-        }
+        Error::unsupported(format!("`{}` with DISTINCT, FILTER or the like", self.name), None)
+            .with_hint("remove that clause: the function takes arguments only")
     }
 
     fn not_defined(&self, types: &[&DataType]) -> Error {

@@ -7,89 +7,71 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, StringBuilder};
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::{Result, exec_err, plan_err};
-use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
-};
+use datafusion::logical_expr::ScalarUDF;
 use regex::{Regex, RegexBuilder};
 
+use super::OfArrays;
 use super::hashes::is_text;
-use super::inner::scalar;
 use crate::lift::error::spoken;
 
 const NAME: &str = "regexp_extract";
 
 pub(super) fn function() -> ScalarUDF {
-    let documentation = super::documented(
-        "regexp_extract(s, pattern[, group[, options]])",
-        "The first match of a pattern, or a group of it; '' without a match. Options: 'i' ignores case, 's' lets a dot match a new line.",
-    );
-    let signature = Signature::user_defined(Volatility::Immutable);
-    Extract { signature, documentation }.into()
+    let syntax = "regexp_extract(s, pattern[, group[, options]])";
+    let about = "The first match of a pattern, or a group of it; '' without a match. Options: 'i' ignores case, 's' lets a dot match a new line.";
+    OfArrays::taking(NAME, taken, DataType::Utf8, extracted).documented(syntax, about).udf()
 }
 
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Extract {
-    signature: Signature,
-    documentation: Documentation,
-}
-
-impl ScalarUDFImpl for Extract {
-    scalar!(name NAME, documentation, signature, returns DataType::Utf8);
-
-    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        let wanted = [DataType::Utf8, DataType::Utf8, DataType::Int64, DataType::Utf8];
-        if !(2..=4).contains(&types.len()) {
-            return plan_err!("`{NAME}` takes a text, a pattern, a group and options");
-        }
-        for (at, (of, want)) in types.iter().zip(&wanted).enumerate() {
-            let fits = match want {
-                DataType::Int64 => of.is_integer(),
-                _ => is_text(of),
-            };
-            if !fits && !of.is_null() {
-                let (number, wanted) = (at + 1, if at == 2 { "an integer" } else { "a text" });
-                let of = spoken(&of.to_string());
-                return plan_err!("argument {number} of `{NAME}` must be {wanted}, not {of}");
-            }
-        }
-        Ok(wanted[..types.len()].to_vec())
+fn taken(_: &str, types: &[DataType]) -> Result<Vec<DataType>> {
+    let wanted = [DataType::Utf8, DataType::Utf8, DataType::Int64, DataType::Utf8];
+    if !(2..=4).contains(&types.len()) {
+        return plan_err!("`{NAME}` takes a text, a pattern, a group and options");
     }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let is_scalar = args.args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
-        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
-        let [texts, patterns, more @ ..] = arrays.as_slice() else {
-            return exec_err!("`{NAME}` takes a text and a pattern");
+    for (at, (of, want)) in types.iter().zip(&wanted).enumerate() {
+        let fits = match want {
+            DataType::Int64 => of.is_integer(),
+            _ => is_text(of),
         };
-        let (texts, patterns) = (texts.as_string::<i32>(), patterns.as_string::<i32>());
-        let groups = more.first().map(|groups| groups.as_primitive::<Int64Type>());
-        let options = more.get(1).map(|options| options.as_string::<i32>());
-        let mut out = StringBuilder::new();
-        let mut known: Option<Pattern<'_>> = None;
-        for row in 0..texts.len() {
-            if texts.is_null(row) || patterns.is_null(row) {
-                out.append_null();
-                continue;
-            }
-            let flags = match &options {
-                Some(options) if options.is_valid(row) => options.value(row),
-                _ => "",
-            };
-            let pattern = match known.take() {
-                Some(same) if same.text == patterns.value(row) && same.flags == flags => same,
-                _ => Pattern::new(patterns.value(row), flags)?,
-            };
-            let group = match &groups {
-                Some(groups) if groups.is_null(row) => None,
-                Some(groups) => Some(groups.value(row)),
-                None => Some(0),
-            };
-            out.append_value(pattern.part(texts.value(row), group)?);
-            known = Some(pattern);
+        if !fits && !of.is_null() {
+            let (number, wanted) = (at + 1, if at == 2 { "an integer" } else { "a text" });
+            let of = spoken(&of.to_string());
+            return plan_err!("argument {number} of `{NAME}` must be {wanted}, not {of}");
         }
-        super::columnar(Arc::new(out.finish()) as ArrayRef, is_scalar)
     }
+    Ok(wanted[..types.len()].to_vec())
+}
+
+fn extracted(arrays: &[ArrayRef]) -> Result<ArrayRef> {
+    let [texts, patterns, more @ ..] = arrays else {
+        return exec_err!("`{NAME}` takes a text and a pattern");
+    };
+    let (texts, patterns) = (texts.as_string::<i32>(), patterns.as_string::<i32>());
+    let groups = more.first().map(|groups| groups.as_primitive::<Int64Type>());
+    let options = more.get(1).map(|options| options.as_string::<i32>());
+    let mut out = StringBuilder::new();
+    let mut known: Option<Pattern<'_>> = None;
+    for row in 0..texts.len() {
+        if texts.is_null(row) || patterns.is_null(row) {
+            out.append_null();
+            continue;
+        }
+        let flags = match &options {
+            Some(options) if options.is_valid(row) => options.value(row),
+            _ => "",
+        };
+        let pattern = match known.take() {
+            Some(same) if same.text == patterns.value(row) && same.flags == flags => same,
+            _ => Pattern::new(patterns.value(row), flags)?,
+        };
+        let group = match &groups {
+            Some(groups) if groups.is_null(row) => None,
+            Some(groups) => Some(groups.value(row)),
+            None => Some(0),
+        };
+        out.append_value(pattern.part(texts.value(row), group)?);
+        known = Some(pattern);
+    }
+    Ok(Arc::new(out.finish()))
 }
 
 struct Pattern<'a> {

@@ -4,48 +4,24 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, StringArray};
 use arrow::datatypes::DataType;
-use datafusion::common::{Result, exec_err, plan_err};
-use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
-};
+use datafusion::common::{Result, internal_err, plan_err};
+use datafusion::logical_expr::ScalarUDF;
 
-use super::inner::scalar;
+use super::OfArrays;
 use crate::lift::error::spoken;
 
 pub(super) fn functions() -> [ScalarUDF; 2] {
-    [Kind::Md5, Kind::Sha256].map(|kind| Hashed::new(kind).into())
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
-    Md5,
-    Sha256,
-}
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Hashed {
-    kind: Kind,
-    signature: Signature,
-    documentation: Documentation,
-}
-
-impl Hashed {
-    fn new(kind: Kind) -> Self {
-        let signature = Signature::user_defined(Volatility::Immutable);
-        let (name, about) = match kind {
-            Kind::Md5 => ("md5(s)", "The MD5 hash of a text or of bytes, as 32 digits."),
-            Kind::Sha256 => ("sha256(s)", "The SHA-256 hash of a text or of bytes, as 64 digits."),
-        };
-        Self { kind, signature, documentation: super::documented(name, about) }
-    }
-
-    fn digits(&self, bytes: &[u8]) -> String {
-        match self.kind {
-            Kind::Md5 => hexadecimal(&<md5::Md5 as md5::Digest>::digest(bytes)),
-            Kind::Sha256 => hexadecimal(&<sha2::Sha256 as sha2::Digest>::digest(bytes)),
-        }
-    }
+    let md5 = OfArrays::taking("md5", taken, DataType::Utf8, |arrays| {
+        hashed(arrays, |bytes| hexadecimal(&<md5::Md5 as md5::Digest>::digest(bytes)))
+    });
+    let sha256 = OfArrays::taking("sha256", taken, DataType::Utf8, |arrays| {
+        hashed(arrays, |bytes| hexadecimal(&<sha2::Sha256 as sha2::Digest>::digest(bytes)))
+    });
+    let about = "The SHA-256 hash of a text or of bytes, as 64 digits.";
+    [
+        md5.documented("md5(s)", "The MD5 hash of a text or of bytes, as 32 digits.").udf(),
+        sha256.documented("sha256(s)", about).udf(),
+    ]
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
@@ -54,51 +30,34 @@ fn hexadecimal(bytes: &[u8]) -> String {
     digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
-impl ScalarUDFImpl for Hashed {
-    scalar!(documentation, signature, returns DataType::Utf8);
-
-    fn name(&self) -> &str {
-        match self.kind {
-            Kind::Md5 => "md5",
-            Kind::Sha256 => "sha256",
+fn taken(name: &str, types: &[DataType]) -> Result<Vec<DataType>> {
+    match types {
+        [of] if is_text(of) || of.is_null() => Ok(vec![DataType::Utf8]),
+        [
+            DataType::Binary
+            | DataType::LargeBinary
+            | DataType::BinaryView
+            | DataType::FixedSizeBinary(_),
+        ] => Ok(vec![DataType::Binary]),
+        [other] => {
+            let of = spoken(&other.to_string());
+            plan_err!("`{name}` takes a text or bytes, not {of}")
         }
+        _ => plan_err!("`{name}` takes one argument"),
     }
+}
 
-    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        match types {
-            [of] if is_text(of) || of.is_null() => Ok(vec![DataType::Utf8]),
-            [
-                DataType::Binary
-                | DataType::LargeBinary
-                | DataType::BinaryView
-                | DataType::FixedSizeBinary(_),
-            ] => Ok(vec![DataType::Binary]),
-            [other] => {
-                let (name, of) = (self.name(), spoken(&other.to_string()));
-                plan_err!("`{name}` takes a text or bytes, not {of}")
-            }
-            _ => plan_err!("`{}` takes one argument", self.name()),
+fn hashed(arrays: &[ArrayRef], digits: fn(&[u8]) -> String) -> Result<ArrayRef> {
+    let [values] = arrays else { return internal_err!("a hash of {} arrays", arrays.len()) };
+    let hashes: StringArray = match values.data_type() {
+        DataType::Binary => values.as_binary::<i32>().iter().map(|v| v.map(digits)).collect(),
+        DataType::Utf8 => {
+            let texts = values.as_string::<i32>().iter();
+            texts.map(|v| v.map(|v| digits(v.as_bytes()))).collect()
         }
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let is_scalar = args.args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
-        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
-        let [values] = arrays.as_slice() else {
-            return exec_err!("`{}` takes one argument", self.name());
-        };
-        let out: StringArray = match values.data_type() {
-            DataType::Binary => {
-                values.as_binary::<i32>().iter().map(|v| v.map(|v| self.digits(v))).collect()
-            }
-            DataType::Utf8 => {
-                let texts = values.as_string::<i32>().iter();
-                texts.map(|v| v.map(|v| self.digits(v.as_bytes()))).collect()
-            }
-            other => return exec_err!("`{}` of {other}", self.name()),
-        };
-        super::columnar(Arc::new(out) as ArrayRef, is_scalar)
-    }
+        other => return internal_err!("a hash of {other}"),
+    };
+    Ok(Arc::new(hashes))
 }
 
 /// True for texts of any encoding.

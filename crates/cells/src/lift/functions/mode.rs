@@ -6,9 +6,9 @@ mod counts;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef};
 use arrow::compute::SortOptions;
-use arrow::datatypes::{DataType, Field, FieldRef, Float32Type, Float64Type};
+use arrow::datatypes::{DataType, Field, FieldRef};
 use arrow::row::{RowConverter, SortField};
 use datafusion::common::{Result, ScalarValue, internal_err, not_impl_err, plan_err};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
@@ -20,6 +20,7 @@ use datafusion::logical_expr::{
 use super::discrete::{field_of, has_order};
 use super::inner::{of_frame, scalar};
 use crate::lift::error::spoken;
+use crate::lift::labels::canonical;
 use counts::{Groups, Whole, kept_as};
 
 const NAME: &str = "mode";
@@ -122,27 +123,12 @@ struct Frame {
     is_descending: bool,
 }
 
-/// The values with one zero and one NaN, which are equal.
-fn equal_bits(values: &ArrayRef) -> ArrayRef {
-    match values.data_type() {
-        DataType::Float64 => {
-            let one = |v: f64| if v.is_nan() { f64::NAN } else { v + 0.0 };
-            Arc::new(values.as_primitive::<Float64Type>().unary::<_, Float64Type>(one))
-        }
-        DataType::Float32 => {
-            let one = |v: f32| if v.is_nan() { f32::NAN } else { v + 0.0 };
-            Arc::new(values.as_primitive::<Float32Type>().unary::<_, Float32Type>(one))
-        }
-        _ => values.clone(),
-    }
-}
-
 impl Accumulator for Frame {
     of_frame!();
 
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let Some(values) = values.first() else { return internal_err!("`{NAME}` of nothing") };
-        let rows = self.rows.convert_columns(&[equal_bits(values)])?;
+        let rows = self.rows.convert_columns(&[canonical(values)])?;
         for row in (0..values.len()).filter(|&row| values.is_valid(row)) {
             let key = rows.row(row).data();
             match self.counts.get_mut(key) {
@@ -179,7 +165,7 @@ impl Accumulator for Frame {
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let Some(values) = values.first() else { return internal_err!("`{NAME}` of nothing") };
-        let rows = self.rows.convert_columns(&[equal_bits(values)])?;
+        let rows = self.rows.convert_columns(&[canonical(values)])?;
         for row in (0..values.len()).filter(|&row| values.is_valid(row)) {
             let key = rows.row(row).data();
             match self.counts.get_mut(key) {

@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Float32Type, Float64Type};
 use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::{ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl};
 
 use super::inner::of_inner;
+use super::over_arrays;
 
 /// DataFusion's function with the computation replaced.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -31,24 +32,23 @@ impl ScalarUDFImpl for Ieee {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let scalar = args.args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
-        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
-        let out: ArrayRef = match arrays.as_slice() {
-            [x] if *x.data_type() == DataType::Float32 => {
-                Arc::new(x.as_primitive::<Float32Type>().unary::<_, Float32Type>(f32::sqrt))
-            }
-            [x] if *x.data_type() == DataType::Float64 => {
-                Arc::new(x.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::sqrt))
-            }
-            [x, y] if [x, y].iter().all(|a| *a.data_type() == DataType::Float64) => {
-                let (x, y) = (x.as_primitive::<Float64Type>(), y.as_primitive::<Float64Type>());
-                Arc::new(arrow::compute::binary::<_, _, _, Float64Type>(x, y, f64::powf)?)
-            }
-            other => {
-                let types: Vec<_> = other.iter().map(|a| a.data_type().clone()).collect();
-                return internal_err!("{} of {types:?}", self.name());
-            }
-        };
-        super::columnar(out, scalar)
+        over_arrays(&args, |arrays| {
+            Ok(match arrays {
+                [x] if *x.data_type() == DataType::Float32 => {
+                    Arc::new(x.as_primitive::<Float32Type>().unary::<_, Float32Type>(f32::sqrt))
+                }
+                [x] if *x.data_type() == DataType::Float64 => {
+                    Arc::new(x.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::sqrt))
+                }
+                [x, y] if [x, y].iter().all(|a| *a.data_type() == DataType::Float64) => {
+                    let (x, y) = (x.as_primitive::<Float64Type>(), y.as_primitive::<Float64Type>());
+                    Arc::new(arrow::compute::binary::<_, _, _, Float64Type>(x, y, f64::powf)?)
+                }
+                other => {
+                    let types: Vec<_> = other.iter().map(|a| a.data_type().clone()).collect();
+                    return internal_err!("{} of {types:?}", self.name());
+                }
+            })
+        })
     }
 }

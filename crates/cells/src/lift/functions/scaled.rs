@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, IntervalMonthDayNanoArray};
+use arrow::array::{AsArray, IntervalMonthDayNanoArray};
 use arrow::datatypes::{
     DataType, Float64Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, IntervalUnit,
 };
@@ -20,6 +20,8 @@ use datafusion::logical_expr::{
     Volatility,
 };
 use sqlparser::ast::BinaryOperator;
+
+use super::over_arrays;
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
@@ -134,35 +136,29 @@ impl ScalarUDFImpl for Scaled {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let is_scalar = args.args.iter().all(|a| matches!(a, ColumnarValue::Scalar(_)));
-        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
-        let [intervals, by] = arrays.as_slice() else {
-            return exec_err!("`{}` takes two arguments", self.name());
-        };
-        let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>();
-        let mut out = Vec::with_capacity(intervals.len());
-        match by.data_type() {
-            DataType::Int64 => {
-                for pair in intervals.iter().zip(by.as_primitive::<Int64Type>()) {
-                    let (Some(of), Some(by)) = pair else {
-                        out.push(None);
-                        continue;
-                    };
-                    out.push(Some(self.by_integer(of, by)?));
+        over_arrays(&args, |arrays| {
+            let [intervals, by] = arrays else {
+                return exec_err!("`{}` takes two arguments", self.name());
+            };
+            let intervals = intervals.as_primitive::<IntervalMonthDayNanoType>().iter();
+            let scaled: Result<IntervalMonthDayNanoArray> = match by.data_type() {
+                DataType::Int64 => {
+                    let pairs = intervals.zip(by.as_primitive::<Int64Type>());
+                    let pairs = pairs.map(|(of, by)| of.zip(by));
+                    pairs
+                        .map(|pair| pair.map(|(of, by)| self.by_integer(of, by)).transpose())
+                        .collect()
                 }
-            }
-            DataType::Float64 => {
-                for pair in intervals.iter().zip(by.as_primitive::<Float64Type>()) {
-                    let (Some(of), Some(by)) = pair else {
-                        out.push(None);
-                        continue;
-                    };
-                    out.push(Some(self.by_float(of, by)?));
+                DataType::Float64 => {
+                    let pairs = intervals.zip(by.as_primitive::<Float64Type>());
+                    let pairs = pairs.map(|(of, by)| of.zip(by));
+                    pairs
+                        .map(|pair| pair.map(|(of, by)| self.by_float(of, by)).transpose())
+                        .collect()
                 }
-            }
-            other => return exec_err!("an interval times {other}"),
-        }
-        let out: ArrayRef = Arc::new(IntervalMonthDayNanoArray::from(out));
-        super::columnar(out, is_scalar)
+                other => return exec_err!("an interval times {other}"),
+            };
+            Ok(Arc::new(scaled?))
+        })
     }
 }

@@ -7,11 +7,12 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::{Result, exec_err};
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use tessera_planner::dtype::Calendar;
 use tessera_planner::time::{format_micros, parse_period};
 
+use super::OfArrays;
 use super::inner::scalar;
 use crate::lift::table::calendar;
 
@@ -55,34 +56,24 @@ pub(in crate::lift) fn with_seconds(text: &str) -> Option<String> {
     is_minute.then(|| format!("{}{}", format_micros(start, Calendar::Standard), zone.trim_end()))
 }
 
-/// Texts with seconds, before they are converted to times.
-#[derive(Debug, PartialEq, Eq, Hash)]
-pub(in crate::lift) struct WithSeconds {
-    signature: Signature,
+/// `tessera_with_seconds(s)`: texts with seconds, before they are converted to times.
+pub(in crate::lift) fn texts_with_seconds() -> ScalarUDF {
+    let signature = Signature::any(1, Volatility::Immutable);
+    OfArrays::new("tessera_with_seconds", signature, DataType::Utf8, completed).udf()
 }
 
-impl Default for WithSeconds {
-    fn default() -> Self {
-        Self { signature: Signature::any(1, Volatility::Immutable) }
+fn completed(arrays: &[ArrayRef]) -> Result<ArrayRef> {
+    let [texts] = arrays else { return exec_err!("tessera_with_seconds takes a text") };
+    let mut texts = cast(texts, &DataType::Utf8)?;
+    let written = texts.as_string::<i32>();
+    if written.iter().flatten().any(|text| with_seconds(text).is_some()) {
+        let whole = written.iter().map(|text| {
+            let text = text?;
+            Some(with_seconds(text).unwrap_or_else(|| text.to_string()))
+        });
+        texts = Arc::new(whole.collect::<StringArray>());
     }
-}
-
-impl ScalarUDFImpl for WithSeconds {
-    scalar!(name "tessera_with_seconds", signature, returns DataType::Utf8);
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let [text] = args.args.as_slice() else { return exec_err!("{} takes a text", self.name()) };
-        let mut texts: ArrayRef = cast(&text.to_array(1)?, &DataType::Utf8)?;
-        let written = texts.as_string::<i32>();
-        if written.iter().flatten().any(|text| with_seconds(text).is_some()) {
-            let whole = written.iter().map(|text| {
-                let text = text?;
-                Some(with_seconds(text).unwrap_or_else(|| text.to_string()))
-            });
-            texts = Arc::new(whole.collect::<StringArray>());
-        }
-        super::columnar(texts, matches!(text, ColumnarValue::Scalar(_)))
-    }
+    Ok(texts)
 }
 
 #[cfg(test)]

@@ -77,6 +77,28 @@ impl AggregateUDFImpl for ValueAt {
     }
 }
 
+/// The first row with the greatest key, or the least one, among those with a value and a key; `None` if that key is not
+/// beyond `best`.
+pub(super) fn better_row(
+    values: &ArrayRef,
+    keys: &ArrayRef,
+    is_max: bool,
+    best: &ScalarValue,
+) -> Result<Option<usize>> {
+    let wanted = if is_max { Ordering::Greater } else { Ordering::Less };
+    let compare = make_comparator(keys.as_ref(), keys.as_ref(), ORDER)?;
+    let mut first: Option<usize> = None;
+    for row in (0..keys.len()).filter(|&row| keys.is_valid(row) && values.is_valid(row)) {
+        if first.is_none_or(|first| compare(row, first) == wanted) {
+            first = Some(row);
+        }
+    }
+    let Some(row) = first.filter(|_| !best.is_null()) else { return Ok(first) };
+    let best = best.to_array()?;
+    let is_better = make_comparator(keys.as_ref(), best.as_ref(), ORDER)?(row, 0) == wanted;
+    Ok(is_better.then_some(row))
+}
+
 /// The best row so far; its key is NULL if there is none.
 #[derive(Debug)]
 struct Best {
@@ -90,22 +112,7 @@ impl Accumulator for Best {
         let [values, keys] = columns else { return internal_err!("a value without a key") };
         // -0.0 equals 0.0, as in ORDER BY.
         let keys = &canonical(keys);
-        let wanted = if self.is_max { Ordering::Greater } else { Ordering::Less };
-        let compare = make_comparator(keys.as_ref(), keys.as_ref(), ORDER)?;
-        let mut first: Option<usize> = None;
-        for row in (0..keys.len()).filter(|&row| keys.is_valid(row) && values.is_valid(row)) {
-            if first.is_none_or(|first| compare(row, first) == wanted) {
-                first = Some(row);
-            }
-        }
-        let Some(row) = first else { return Ok(()) };
-        let is_better = if self.key.is_null() {
-            true
-        } else {
-            let best = self.key.to_array()?;
-            make_comparator(keys.as_ref(), best.as_ref(), ORDER)?(row, 0) == wanted
-        };
-        if is_better {
+        if let Some(row) = better_row(values, keys, self.is_max, &self.key)? {
             // Slices would keep the whole batch in memory.
             self.value = ScalarValue::try_from_array(values, row)?.compacted();
             self.key = ScalarValue::try_from_array(keys, row)?.compacted();

@@ -13,7 +13,7 @@ use datafusion::logical_expr::{
 
 use super::super::functions::excluding;
 use super::super::negated;
-use super::intervals::{self, Length};
+use super::intervals;
 use super::member;
 use super::plain::{Each, Member, Plain, holds_floats};
 
@@ -107,7 +107,7 @@ impl Rules {
             zero: Arc::new(Plain::udf(true)),
             member: Arc::new(Member::udf()),
             each: Arc::new(Each::udf()),
-            length: Arc::new(Length::udf()),
+            length: Arc::new(intervals::length()),
         }
     }
 

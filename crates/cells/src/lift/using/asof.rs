@@ -59,11 +59,8 @@ pub(super) fn joined(
         JoinConstraint::Natural | JoinConstraint::None => {}
     }
     let Some(condition) = parts.into_iter().reduce(|a, b| binary(a, BinaryOperator::And, b)) else {
-        return Err(Error::Unsupported {
-            construct: "ASOF JOIN without a condition".to_string(),
-            position,
-            hint: Some("write `ASOF JOIN q ON t.k = q.k AND t.ts >= q.ts`".to_string()),
-        });
+        return Err(Error::unsupported("ASOF JOIN without a condition", position)
+            .with_hint("write `ASOF JOIN q ON t.k = q.k AND t.ts >= q.ts`"));
     };
     let on = JoinConstraint::On(call(ASOF, vec![condition]));
     let operator = match asof {

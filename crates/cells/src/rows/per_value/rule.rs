@@ -11,7 +11,6 @@ use super::distinct::is_searched;
 use super::{is_plain, per_value};
 use crate::walk::Walk;
 use arrow::datatypes::{DataType, Schema};
-use datafusion::common::tree_node::Transformed;
 use datafusion::config::ConfigOptions;
 use datafusion::error::Result;
 use datafusion::logical_expr::Operator;
@@ -58,11 +57,7 @@ impl PhysicalOptimizerRule for PerValueRule {
         plan: Arc<dyn ExecutionPlan>,
         _: &ConfigOptions,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        plan.map_up(|node| match of_node(&node)? {
-            Some(node) => Ok(Transformed::yes(node)),
-            None => Ok(Transformed::no(node)),
-        })
-        .map(|t| t.data)
+        plan.replace_up(of_node)
     }
 
     fn name(&self) -> &str {

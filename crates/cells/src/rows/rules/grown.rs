@@ -7,7 +7,6 @@ use crate::grown::Size;
 use crate::rows::single::{over, shown_by_name, usual};
 use crate::walk::Walk;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
@@ -27,25 +26,17 @@ pub(super) fn hidden(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPl
     if !plan.any(|node| Ok(has_grown(node)))? {
         return Ok(plan);
     }
-    plan.map_up(|node| {
-        let Some(projection) = node.downcast_ref::<ProjectionExec>() else {
-            return Ok(Transformed::no(node));
-        };
+    plan.replace_up(|node| {
+        let Some(projection) = node.downcast_ref::<ProjectionExec>() else { return Ok(None) };
         let items = projection.expr().iter().map(|item| size(&item.expr, &|_| Size::COLUMN));
         let items = items.collect();
-        let grown: Arc<dyn ExecutionPlan> = Arc::new(GrownExec { input: node, items });
-        Ok(Transformed::yes(grown))
+        Ok(Some(Arc::new(GrownExec { input: node.clone(), items })))
     })
-    .map(|t| t.data)
 }
 
-/// The plan without the nodes that [`hidden`] adds.
-pub(super) fn shown(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.map_up(|node| match node.downcast_ref::<GrownExec>() {
-        Some(grown) => Ok(Transformed::yes(grown.input.clone())),
-        None => Ok(Transformed::no(node)),
-    })
-    .map(|t| t.data)
+/// The input of a node that [`hidden`] adds; `None` for other nodes.
+pub(super) fn input(node: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
+    node.downcast_ref::<GrownExec>().map(|grown| &grown.input)
 }
 
 /// True for a filter with a condition that may stay above a projection.

@@ -12,7 +12,6 @@ use crate::rows::single::{over, shown_by_name, usual};
 use crate::walk::Walk;
 use arrow::datatypes::Schema;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::ExecutionPlan;
@@ -24,25 +23,19 @@ use std::sync::Arc;
 
 /// The plan with such nodes below a [`SameNamesExec`].
 pub(super) fn hidden(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.map_up(|node| {
+    plan.replace_up(|node| {
         let mut names = repeated(&node.schema());
         names.extend(node.children().into_iter().flat_map(|input| repeated(&input.schema())));
         if names.is_empty() {
-            return Ok(Transformed::no(node));
+            return Ok(None);
         }
-        let node: Arc<dyn ExecutionPlan> = Arc::new(SameNamesExec { input: node, names });
-        Ok(Transformed::yes(node))
+        Ok(Some(Arc::new(SameNamesExec { input: node.clone(), names })))
     })
-    .map(|t| t.data)
 }
 
-/// The plan without the nodes that [`hidden`] adds.
-pub(super) fn shown(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.map_up(|node| match node.downcast_ref::<SameNamesExec>() {
-        Some(same) => Ok(Transformed::yes(same.input.clone())),
-        None => Ok(Transformed::no(node)),
-    })
-    .map(|t| t.data)
+/// The input of a node that [`hidden`] adds; `None` for other nodes.
+pub(super) fn input(node: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
+    node.downcast_ref::<SameNamesExec>().map(|same| &same.input)
 }
 
 fn repeated(schema: &Schema) -> HashSet<String> {

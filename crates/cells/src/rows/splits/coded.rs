@@ -24,7 +24,6 @@ use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray, new_null_array};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::internal_datafusion_err;
-use datafusion::common::tree_node::Transformed;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -67,19 +66,16 @@ impl CodedExec {
 pub(in crate::rows) fn with_coded_groups(
     plan: Arc<dyn ExecutionPlan>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.map_up(|node| {
+    plan.replace_up(|node| {
         let partial = node.downcast_ref::<AggregateExec>().filter(|aggregate| {
             *aggregate.mode() == AggregateMode::Partial
                 && !aggregate.group_expr().is_true_no_grouping()
                 && aggregate.limit_options().is_none()
                 && *aggregate.input_order_mode() == InputOrderMode::Linear
         });
-        match partial.map(CodedExec::of).transpose()?.flatten() {
-            Some(coded) => Ok(Transformed::yes(Arc::new(coded) as Arc<dyn ExecutionPlan>)),
-            None => Ok(Transformed::no(node)),
-        }
+        let coded = partial.map(CodedExec::of).transpose()?.flatten();
+        Ok(coded.map(|coded| Arc::new(coded) as Arc<dyn ExecutionPlan>))
     })
-    .map(|t| t.data)
 }
 
 fn types(partial: &AggregateExec) -> Result<Vec<DataType>> {

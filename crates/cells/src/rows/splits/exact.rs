@@ -7,7 +7,6 @@ use super::gather::exactly;
 use super::grace::JoinRules;
 use crate::rows::single::{self, over, shown_by_name, usual};
 use crate::walk::Walk;
-use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::sorts::sort::SortExec;
@@ -24,15 +23,13 @@ pub(in crate::rows) fn with_exact_sorts(
     if !rules.is_exact {
         return Ok(plan);
     }
-    plan.map_up(|node| {
+    plan.replace_up(|node| {
         let is_whole = node.output_partitioning().partition_count() == 1;
         if !is_whole || !node.is::<SortExec>() {
-            return Ok(Transformed::no(node));
+            return Ok(None);
         }
-        let exact: Arc<dyn ExecutionPlan> = Arc::new(ExactExec { input: node });
-        Ok(Transformed::yes(exact))
+        Ok(Some(Arc::new(ExactExec { input: node.clone() })))
     })
-    .map(|t| t.data)
 }
 
 /// The rows of its input in batches of exactly the usual number, and a last one of fewer.

@@ -32,7 +32,6 @@ use crate::rows::single::usual;
 use crate::walk::Walk;
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::tree_node::Transformed;
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
 use datafusion::common::{JoinType, internal_datafusion_err, internal_err};
 use datafusion::error::{DataFusionError, Result};
@@ -113,18 +112,16 @@ pub(in crate::rows) fn with_grace_joins(
     rules: JoinRules,
     is_stopped: &IsStopped,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.map_up(|node| {
+    plan.replace_up(|node| {
         let join = node.downcast_ref::<HashJoinExec>();
         let join = join.filter(|join| {
             *join.partition_mode() == PartitionMode::CollectLeft && !join.null_aware
         });
-        let Some(join) = join else { return Ok(Transformed::no(node)) };
+        let Some(join) = join else { return Ok(None) };
         let join = Arc::new(join.builder().build()?);
         let (how, others) = (How { rules, is_stopped: is_stopped.clone() }, None);
-        let join = GraceJoinExec::new(join, how, others);
-        Ok(Transformed::yes(Arc::new(join) as Arc<dyn ExecutionPlan>))
+        Ok(Some(Arc::new(GraceJoinExec::new(join, how, others))))
     })
-    .map(|t| t.data)
 }
 
 #[derive(Clone)]

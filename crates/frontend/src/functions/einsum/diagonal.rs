@@ -1,7 +1,6 @@
 //! Diagonals of two dimensions, and their sums (traces).
 
 use sqlparser::tokenizer::Span;
-use tessera_planner::error::Error as PlanError;
 use tessera_planner::ir::MapOp;
 use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
@@ -10,7 +9,7 @@ use tessera_planner::scalar::Scalar;
 use crate::error::Error;
 use crate::functions::Bound;
 use crate::lower::value::{Dim, Tensor, Value};
-use crate::lower::{At, Lowerer, fail};
+use crate::lower::{At, Lowerer, misshapen};
 
 /// The two axes of a diagonal and its offset.
 fn diagonal_of(
@@ -19,17 +18,12 @@ fn diagonal_of(
 ) -> Result<(Tensor, usize, usize, i64), Error> {
     let t = a.tensor(l, "x")?;
     if t.dims.len() < 2 {
-        return Err(PlanError::Shapes {
-            operation: a.name.into(),
-            shapes_: vec![l.b.shape(t.node).to_vec()],
-            hint: Some("it takes at least 2 dimensions".into()),
-        })
-        .at(a.span);
+        return misshapen(a.name, &[l.b.shape(t.node)], "it takes at least 2 dimensions", a.span);
     }
     let first = a.axis(l, &t, "axis1")?.unwrap_or(0);
     let second = a.axis(l, &t, "axis2")?.unwrap_or(1);
     if first == second {
-        return fail(a.invalid("`axis2`", "is the same as `axis1`"), a.place("axis2"));
+        return a.refuse("axis2", "is the same as `axis1`");
     }
     let offset = a.int(l, "offset")?.unwrap_or(0).clamp(-(1 << 62), 1 << 62) as i64;
     Ok((t, first, second, offset))

@@ -1,7 +1,6 @@
 //! Products of two tensors: `tensordot`, `inner` and `kron`.
 
 use tessera_planner::dtype::DType;
-use tessera_planner::error::Error as PlanError;
 use tessera_planner::program::ScalarOp;
 
 use super::sum::sum_of_products;
@@ -9,7 +8,7 @@ use super::{Label, factors};
 use crate::error::Error;
 use crate::functions::Bound;
 use crate::lower::value::{Tensor, Value};
-use crate::lower::{At, Lowerer, fail, unsupported};
+use crate::lower::{At, Lowerer, fail, misshapen, unsupported};
 
 /// Assigns distinct labels 0, 1, … to the axes of two tensors.
 fn numbered(x: &Tensor, y: &Tensor) -> (Vec<Label>, Vec<Label>) {
@@ -68,12 +67,12 @@ pub(super) fn tensordot(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value,
     }
     let shapes = (l.b.shape(x.node), l.b.shape(y.node));
     if of_x.iter().zip(&of_y).any(|(&i, &j)| shapes.0[i] != shapes.1[j]) {
-        return Err(PlanError::Shapes {
-            operation: a.name.into(),
-            shapes_: vec![shapes.0.to_vec(), shapes.1.to_vec()],
-            hint: Some("the dimensions that are summed must have equal lengths".into()),
-        })
-        .at(a.span);
+        return misshapen(
+            a.name,
+            &[shapes.0, shapes.1],
+            "the dimensions that are summed must have equal lengths",
+            a.span,
+        );
     }
     let output: Vec<Label> = (0..rank_x)
         .filter(|i| !of_x.contains(i))
@@ -91,12 +90,12 @@ pub(super) fn inner(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Err
     if let (Some(of_x), Some(of_y)) = (labels_x.last(), labels_y.last_mut()) {
         let (nx, ny) = (l.b.shape(x.node), l.b.shape(y.node));
         if nx.last() != ny.last() {
-            return Err(PlanError::Shapes {
-                operation: a.name.into(),
-                shapes_: vec![nx.to_vec(), ny.to_vec()],
-                hint: Some("the last dimensions must have equal lengths".into()),
-            })
-            .at(a.span);
+            return misshapen(
+                a.name,
+                &[nx, ny],
+                "the last dimensions must have equal lengths",
+                a.span,
+            );
         }
         *of_y = *of_x;
         output.pop();

@@ -2,7 +2,6 @@
 
 use sqlparser::tokenizer::Span;
 use tessera_planner::dtype::DType;
-use tessera_planner::error::Error as PlanError;
 use tessera_planner::ir::{AxisReduce, Contraction, NodeId};
 use tessera_planner::program::ScalarOp;
 use tessera_planner::reduce::ReduceKind;
@@ -13,7 +12,7 @@ use super::diagonal::take_diagonal;
 use super::subscripts::show;
 use crate::error::Error;
 use crate::lower::value::{Dim, Tensor};
-use crate::lower::{At, Lowerer, unique, unsupported};
+use crate::lower::{At, Lowerer, misshapen, unique, unsupported};
 
 /// A tensor with labelled axes; during the search each label occurs once.
 #[derive(Debug, Clone)]
@@ -48,15 +47,12 @@ pub(in crate::functions) fn sum_of_products(
         while let Some((i, j)) = repeated(&labels) {
             let shape = l.b.shape(t.node);
             if shape[i] != shape[j] {
-                return Err(PlanError::Shapes {
-                    operation: name.into(),
-                    shapes_: vec![shape.to_vec()],
-                    hint: Some(format!(
-                        "`{}` stands for two lengths of one operand",
-                        show(labels[i])
-                    )),
-                })
-                .at(span);
+                return misshapen(
+                    name,
+                    &[shape],
+                    format!("`{}` stands for two lengths of one operand", show(labels[i])),
+                    span,
+                );
             }
             let label = labels[i];
             let dim = t.dims[i].clone();
@@ -133,17 +129,17 @@ impl Sum<'_> {
             return Ok(());
         };
         if *known != length && *known != 1 && length != 1 {
-            return Err(PlanError::Shapes {
-                operation: self.name.into(),
-                shapes_: vec![vec![*known], vec![length]],
-                hint: Some(match label {
+            return misshapen(
+                self.name,
+                &[[*known], [length]],
+                match label {
                     label if label < 256 && (label as u8).is_ascii_alphabetic() => {
                         format!("`{}` stands for both lengths", show(label))
                     }
                     _ => "lengths of dimensions that meet must be equal".into(),
-                }),
-            })
-            .at(self.span);
+                },
+                self.span,
+            );
         }
         if *known == length
             && let (Some(x), Some(y)) = (&own.coord, &dim.coord)

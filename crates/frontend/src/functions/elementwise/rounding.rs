@@ -38,7 +38,7 @@ fn round(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let decimals = a.int(l, "decimals")?.unwrap_or(0);
     let from = l.b.dtype(t.node);
     if !(-308..=308).contains(&decimals) {
-        return fail(a.invalid("`decimals`", "must be -308 to 308"), a.place("decimals"));
+        return a.refuse("decimals", "must be -308 to 308");
     }
     if !from.is_numeric() && from != DType::Bool {
         return fail(types(a.name, vec![from.name()]), a.span);

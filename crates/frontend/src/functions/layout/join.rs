@@ -5,14 +5,13 @@ use std::sync::Arc;
 use sqlparser::ast::Expr;
 use sqlparser::tokenizer::Span;
 use tessera_planner::catalog::Coord;
-use tessera_planner::error::Error as PlanError;
 
 use crate::ast;
 use crate::error::{BindError, Error};
 use crate::functions::Bound;
 use crate::labels;
 use crate::lower::value::{Dim, Tensor, Value};
-use crate::lower::{At, Lowerer, fail, unique};
+use crate::lower::{At, Lowerer, fail, misshapen, unique};
 
 /// The error for tensors that are not in a list: `concat(a, b)`.
 fn not_a_list(a: &Bound<'_>) -> BindError {
@@ -55,15 +54,8 @@ pub(in crate::functions) fn joined(
     axis: usize,
 ) -> Result<Tensor, Error> {
     let rank = parts[0].dims.len();
-    let shapes: Vec<Vec<u64>> = parts.iter().map(|t| l.b.shape(t.node).to_vec()).collect();
-    let mismatch = |hint: &str| {
-        Err(PlanError::Shapes {
-            operation: a.name.into(),
-            shapes_: shapes.clone(),
-            hint: Some(hint.into()),
-        })
-        .at(a.span)
-    };
+    let shapes: Vec<_> = parts.iter().map(|t| l.b.shape(t.node)).collect();
+    let mismatch = |hint: &str| misshapen(a.name, &shapes, hint, a.span);
     if rank == 0 {
         return mismatch("0-d tensors have no dimension to join along; `stack` makes one");
     }
@@ -159,12 +151,12 @@ impl Lowerer<'_, '_> {
                 None => shape = Some(own.clone()),
                 Some(first) if *first == own => {}
                 Some(first) => {
-                    return Err(PlanError::Shapes {
-                        operation: "stack".into(),
-                        shapes_: vec![first.to_vec(), own.to_vec()],
-                        hint: Some("all tensors must have the same shape".into()),
-                    })
-                    .at(span);
+                    return misshapen(
+                        "stack",
+                        &[first, &own],
+                        "all tensors must have the same shape",
+                        span,
+                    );
                 }
             }
             match &mut dims {
@@ -177,12 +169,12 @@ impl Lowerer<'_, '_> {
                         if let (Some(x), Some(y)) = (&known.name, &dim.name)
                             && x != y
                         {
-                            return Err(PlanError::Shapes {
-                                operation: "stack".into(),
-                                shapes_: vec![own.to_vec()],
-                                hint: Some(format!("dimensions `{x}` and `{y}` differ")),
-                            })
-                            .at(span);
+                            return misshapen(
+                                "stack",
+                                &[own],
+                                format!("dimensions `{x}` and `{y}` differ"),
+                                span,
+                            );
                         }
                     }
                 }

@@ -36,8 +36,7 @@ pub(super) fn gradient(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, 
     };
     let order = a.int(l, "edge_order")?.unwrap_or(1);
     if !(1..=2).contains(&order) {
-        let reason = format!("is {order}; it must be 1 or 2");
-        return fail(a.invalid("`edge_order`", reason), a.place("edge_order"));
+        return a.refuse("edge_order", format!("is {order}; it must be 1 or 2"));
     }
     let n = shape[axis];
     if i128::from(n) < order + 1 {

@@ -49,10 +49,7 @@ pub(super) fn average(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, E
     let (nodes, dims) = l.align("average", vec![t, weights], a.span)?;
     let x = nodes[0];
     if dims.len() != rank || l.b.shape(x) != shape {
-        return fail(
-            a.invalid("`weights`", "have dimensions that the tensor has not"),
-            a.place("weights"),
-        );
+        return a.refuse("weights", "have dimensions that the tensor has not");
     }
     let w = l.b.broadcast_to(nodes[1], &shape).at(a.span)?;
     let product = l.b.map(ScalarOp::Mul, &[x, w]).at(a.span)?;

@@ -10,7 +10,7 @@ use tessera_planner::time::parse_period;
 use super::types;
 use crate::error::{BindError, Error};
 use crate::lower::value::{Dim, Tensor, Value};
-use crate::lower::{At, Lowerer, fail};
+use crate::lower::{At, Lowerer, fail, misshapen};
 
 /// The name of `[1, 2]` in errors.
 const LITERAL: &str = "an array literal";
@@ -130,12 +130,12 @@ fn has_tensor(items: &[Value]) -> bool {
 
 fn flatten(items: &[Value], shape: &[u64], out: &mut Vec<Value>, span: Span) -> Result<(), Error> {
     let ragged = |found: String| {
-        Err(PlanError::Shapes {
-            operation: LITERAL.into(),
-            shapes_: vec![shape.to_vec()],
-            hint: Some(format!("all lists of one level must have the same length; found {found}")),
-        })
-        .at(span)
+        misshapen(
+            LITERAL,
+            &[shape],
+            format!("all lists of one level must have the same length; found {found}"),
+            span,
+        )
     };
     if items.len() as u64 != shape[0] {
         return ragged(format!("{} and {} items", shape[0], items.len()));

@@ -169,15 +169,8 @@ impl Between {
 
     fn part(&self, value: Option<&ScalarValue>) -> Result<Part> {
         let refused = |message: String| {
-            let error = Error::Cells {
-                code: "invalid_argument",
-                message,
-                position: None,
-                hint: Some(
-                    "write 'year', 'quarter', 'month', 'week', 'day', 'hour', 'minute', 'second', 'millisecond' or 'microsecond'"
-                        .to_string(),
-                ),
-            };
+            let error = Error::cells("invalid_argument", message, None)
+                .with_hint("write 'year', 'quarter', 'month', 'week', 'day', 'hour', 'minute', 'second', 'millisecond' or 'microsecond'");
             let function = self.name().to_string();
             DataFusionError::External(Box::new(InCall { function, error }))
         };

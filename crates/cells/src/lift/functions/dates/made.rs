@@ -13,6 +13,7 @@ use datafusion::logical_expr::{
 use tessera_planner::dtype::Calendar;
 use tessera_planner::time::{DAY_US, DateTime, join};
 
+use super::super::OfArrays;
 use super::super::inner::{hashed_by, scalar};
 use super::{INTERVAL, MOMENT};
 use crate::lift::error::spoken;
@@ -20,13 +21,10 @@ use crate::lift::error::spoken;
 const TIMESTAMP: &str = "make_timestamp";
 
 pub(super) fn functions() -> impl Iterator<Item = ScalarUDF> {
-    let documentation = super::super::documented(
-        "make_timestamp(year, month, day, hour, minute, second)",
-        "The time of these numbers, or of one number of microseconds since 1970.",
-    );
-    let signature = Signature::user_defined(Volatility::Immutable);
-    let timestamp: ScalarUDF = Timestamp { signature, documentation }.into();
-    std::iter::once(timestamp).chain(SPANS.iter().map(|(.., span)| Spans::new(*span).into()))
+    let about = "The time of these numbers, or of one number of microseconds since 1970.";
+    let timestamp = OfArrays::taking(TIMESTAMP, numbers, MOMENT, timestamps)
+        .documented("make_timestamp(year, month, day, hour, minute, second)", about);
+    std::iter::once(timestamp.udf()).chain(SPANS.iter().map(|(.., span)| Spans::new(*span).into()))
 }
 
 /// The length of one unit.
@@ -172,12 +170,6 @@ impl ScalarUDFImpl for Spans {
     }
 }
 
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Timestamp {
-    signature: Signature,
-    documentation: Documentation,
-}
-
 /// The time of a date and a time of day, which may be 24:00 or have a 60th second.
 fn made(date: [i64; 5], second: f64) -> Result<i64> {
     let [year, month, day, hour, minute] = date;
@@ -201,53 +193,47 @@ fn made(date: [i64; 5], second: f64) -> Result<i64> {
     Ok(date + micros)
 }
 
-impl ScalarUDFImpl for Timestamp {
-    scalar!(name TIMESTAMP, documentation, signature, returns MOMENT);
-
-    fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        let is_number = |of: &DataType| of.is_null() || of.is_integer();
-        match types {
-            [us] if is_number(us) => Ok(vec![DataType::Int64]),
-            [date @ .., second]
-                if date.len() == 5
-                    && date.iter().all(is_number)
-                    && (second.is_null() || second.is_numeric()) =>
-            {
-                let mut all = vec![DataType::Int64; 5];
-                all.push(DataType::Float64);
-                Ok(all)
-            }
-            _ => plan_err!(
-                "`{TIMESTAMP}` takes a year, a month, a day, an hour, a minute and seconds, or an integer of microseconds"
-            ),
+fn numbers(_: &str, types: &[DataType]) -> Result<Vec<DataType>> {
+    let is_number = |of: &DataType| of.is_null() || of.is_integer();
+    match types {
+        [us] if is_number(us) => Ok(vec![DataType::Int64]),
+        [date @ .., second]
+            if date.len() == 5
+                && date.iter().all(is_number)
+                && (second.is_null() || second.is_numeric()) =>
+        {
+            let mut all = vec![DataType::Int64; 5];
+            all.push(DataType::Float64);
+            Ok(all)
         }
+        _ => plan_err!(
+            "`{TIMESTAMP}` takes a year, a month, a day, an hour, a minute and seconds, or an integer of microseconds"
+        ),
     }
+}
 
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let is_scalar = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
-        let arrays = ColumnarValue::values_to_arrays(&args.args)?;
-        let us: ArrayRef = match arrays.as_slice() {
-            [us] => Arc::clone(us),
-            [date @ .., seconds] => {
-                let seconds = seconds.as_primitive::<Float64Type>();
-                let date: Vec<&Int64Array> =
-                    date.iter().map(|part| part.as_primitive::<Int64Type>()).collect();
-                let us = (0..seconds.len()).map(|row| {
-                    if seconds.is_null(row) || date.iter().any(|part| part.is_null(row)) {
-                        return Ok(None);
-                    }
-                    let mut parts = [0; 5];
-                    for (part, of) in parts.iter_mut().zip(&date) {
-                        *part = of.value(row);
-                    }
-                    made(parts, seconds.value(row)).map(Some)
-                });
-                Arc::new(us.collect::<Result<Int64Array>>()?)
-            }
-            [] => return exec_err!("`{TIMESTAMP}` takes numbers"),
-        };
-        super::super::columnar(cast(&us, &MOMENT)?, is_scalar)
-    }
+fn timestamps(arrays: &[ArrayRef]) -> Result<ArrayRef> {
+    let us: ArrayRef = match arrays {
+        [us] => Arc::clone(us),
+        [date @ .., seconds] => {
+            let seconds = seconds.as_primitive::<Float64Type>();
+            let date: Vec<&Int64Array> =
+                date.iter().map(|part| part.as_primitive::<Int64Type>()).collect();
+            let us = (0..seconds.len()).map(|row| {
+                if seconds.is_null(row) || date.iter().any(|part| part.is_null(row)) {
+                    return Ok(None);
+                }
+                let mut parts = [0; 5];
+                for (part, of) in parts.iter_mut().zip(&date) {
+                    *part = of.value(row);
+                }
+                made(parts, seconds.value(row)).map(Some)
+            });
+            Arc::new(us.collect::<Result<Int64Array>>()?)
+        }
+        [] => return exec_err!("`{TIMESTAMP}` takes numbers"),
+    };
+    Ok(cast(&us, &MOMENT)?)
 }
 
 #[cfg(test)]

@@ -15,8 +15,9 @@ use datafusion::logical_expr::{Accumulator, EmitTo, GroupsAccumulator};
 use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group_values};
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 
-use super::{NAME, equal_bits};
+use super::NAME;
 use crate::lift::functions::discrete::list_of;
+use crate::lift::labels::canonical;
 
 /// The type in which values are stored: texts as views, which may have more than 2 GiB.
 pub(super) fn kept_as(of: &DataType) -> DataType {
@@ -29,7 +30,7 @@ pub(super) fn kept_as(of: &DataType) -> DataType {
 
 fn kept(values: &ArrayRef) -> Result<ArrayRef> {
     let to = kept_as(values.data_type());
-    if to == *values.data_type() { Ok(equal_bits(values)) } else { Ok(cast(values, &to)?) }
+    if to == *values.data_type() { Ok(canonical(values)) } else { Ok(cast(values, &to)?) }
 }
 
 /// The rows that have a value and for which the filter holds; `None` if these are all rows.

@@ -151,15 +151,11 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     ours.extend([extract::function(), uuid_text(), draw::function()]);
     ours.extend(super::nested::functions());
     for udf in ours {
-        state.register_udf(Arc::new(udf)).map_err(error::plan)?;
+        register(&mut state, udf)?;
     }
     aggregates(&mut state)?;
     for udf in lists::functions(&state, memory / 4) {
-        // One that has this name as an alias: it would come back whenever functions are registered anew.
-        if let Some(other) = state.scalar_functions().get(udf.name()).cloned() {
-            state.deregister_udf(other.name()).map_err(error::plan)?;
-        }
-        state.register_udf(Arc::new(udf)).map_err(error::plan)?;
+        register(&mut state, udf)?;
     }
     for name in ["lag", "lead"] {
         if let Some(inner) = state.window_functions().get(name).cloned() {
@@ -167,6 +163,21 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
         }
     }
     Ok(state)
+}
+
+/// Registers a function, which then has its name and its aliases alone: functions with one of them are removed.
+///
+/// A session that is built from another one registers the functions anew, in the order of a hash map. Of two functions
+/// with one name, either could be the last.
+fn register(state: &mut SessionState, function: ScalarUDF) -> std::result::Result<(), Error> {
+    let aliases = function.aliases().iter().map(String::as_str);
+    for name in std::iter::once(function.name()).chain(aliases) {
+        if let Some(other) = state.scalar_functions().get(name).cloned() {
+            state.deregister_udf(other.name()).map_err(error::plan)?;
+        }
+    }
+    state.register_udf(Arc::new(function)).map_err(error::plan)?;
+    Ok(())
 }
 
 fn aggregates(state: &mut SessionState) -> std::result::Result<(), Error> {
@@ -185,6 +196,13 @@ fn aggregates(state: &mut SessionState) -> std::result::Result<(), Error> {
     over(&framed::NAMES, |inner| Framed::new(inner).into());
     over(&["min", "max"], |inner| Extreme::new(inner).into());
     for udaf in ours {
+        // As in `register`.
+        let aliases = udaf.aliases().iter().map(String::as_str);
+        for name in std::iter::once(udaf.name()).chain(aliases) {
+            if let Some(other) = state.aggregate_functions().get(name).cloned() {
+                state.deregister_udaf(other.name()).map_err(error::plan)?;
+            }
+        }
         state.register_udaf(Arc::new(udaf)).map_err(error::plan)?;
     }
     Ok(())
@@ -303,5 +321,38 @@ impl Arithmetic {
                 Ok(out)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn each_name_is_of_one_function_and_none_of_datafusion_is_lost() {
+        let plain = SessionStateBuilder::new().with_default_features().build();
+        let ours = session_state(1 << 30).unwrap();
+        let scalars: BTreeMap<_, _> = ours.scalar_functions().iter().collect();
+        for (name, function) in &scalars {
+            for own in std::iter::once(function.name())
+                .chain(function.aliases().iter().map(String::as_str))
+            {
+                assert!(Arc::ptr_eq(&ours.scalar_functions()[own], function), "{name}, {own}");
+            }
+        }
+        let aggregates: BTreeMap<_, _> = ours.aggregate_functions().iter().collect();
+        for (name, function) in &aggregates {
+            for own in std::iter::once(function.name())
+                .chain(function.aliases().iter().map(String::as_str))
+            {
+                assert!(Arc::ptr_eq(&ours.aggregate_functions()[own], function), "{name}, {own}");
+            }
+        }
+        let lost = |name: &&String| !ours.scalar_functions().contains_key(*name);
+        assert_eq!(plain.scalar_functions().keys().find(lost), None);
+        let lost = |name: &&String| !ours.aggregate_functions().contains_key(*name);
+        assert_eq!(plain.aggregate_functions().keys().find(lost), None);
     }
 }

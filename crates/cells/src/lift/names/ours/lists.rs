@@ -85,10 +85,6 @@ pub(in crate::lift::names) const STRUCT_PACK: &str = "struct_pack";
 /// What a call becomes, whose function is `name` in lower case; `None` for others.
 pub(super) fn rewritten(function: &Function, name: &str) -> Option<Expr> {
     let called = |name: &str, args: Vec<Expr>| Some(Expr::Function(with(function, name, args)));
-    // DataFusion's function of texts has this name, too.
-    if name == "length" {
-        return called("len", arguments(function)?);
-    }
     if !WRITTEN.iter().any(|(written, ..)| *written == name) {
         return None;
     }

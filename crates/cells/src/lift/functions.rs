@@ -4,6 +4,7 @@
 
 mod booleans;
 mod bounded;
+mod by_row;
 mod correlation;
 mod date_part;
 mod date_trunc;
@@ -53,13 +54,14 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use bounded::Bounded;
 pub(super) use bounded::check_size;
+use by_row::ByRow;
 use correlation::{Correlation, STATISTICS};
 use datafusion::common::{Result, ScalarValue, exec_err};
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::logical_expr::{
     AggregateUDF, ColumnarValue, DocSection, Documentation, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, TypeSignature, Volatility,
+    ScalarUDFImpl, Signature, TypeSignature, Volatility, WindowUDF,
 };
 use datafusion::prelude::SessionConfig;
 use date_part::DatePartOf;
@@ -159,11 +161,17 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     for udf in lists::functions(&state, memory / 4) {
         register(&mut state, udf)?;
     }
-    for name in ["lag", "lead"] {
-        if let Some(inner) = state.window_functions().get(name).cloned() {
-            state.register_udwf(Arc::new(Shifted::new(inner).into())).map_err(error::plan)?;
-        }
-    }
+    let mut over =
+        |names: &[&str], make: fn(Arc<WindowUDF>) -> WindowUDF| -> std::result::Result<(), Error> {
+            for name in names {
+                if let Some(inner) = state.window_functions().get(*name).cloned() {
+                    state.register_udwf(Arc::new(make(inner))).map_err(error::plan)?;
+                }
+            }
+            Ok(())
+        };
+    over(&["lag", "lead"], |inner| Shifted::new(inner).into())?;
+    over(&by_row::NAMES, |inner| ByRow::new(inner).into())?;
     Ok(state)
 }
 

@@ -88,7 +88,7 @@ use sum::CheckedSum;
 pub(crate) use sum::too_large as too_large_total;
 use tessera_frontend::error::Error;
 pub(super) use time_shift::TimeShift;
-pub(super) use time_text::{TimeText, WithSeconds, with_seconds};
+pub(super) use time_text::{TimeText, WithSeconds, readable};
 pub(crate) use uuid_text::uuid_text;
 use value_at::ValueAt;
 

@@ -24,7 +24,7 @@ use tessera_planner::dtype::Calendar;
 use tessera_planner::time::parse_period;
 
 use super::calendars::{calendar_of, is_text, meets};
-use super::functions::{NestedText, TimeText, WithSeconds, with_seconds};
+use super::functions::{NestedText, TimeText, WithSeconds, readable};
 use super::{calendars, clocks, escape, float32, local_time, operators, unsigned, zones};
 use tessera_frontend::error::{Error, Position};
 
@@ -118,7 +118,7 @@ fn one(
 
 /// Casts of times in non-standard calendars to text yield dates of their calendar, not SQL's integers; casts to the
 /// times of SQL yield the same dates there, and NULL or an error for a date that SQL's calendar does not have. Casts of
-/// texts to times read `2020-01-05 10:30`, too. Casts of lists, structs and maps to text are those of DuckDB.
+/// texts to times read `2020-01-05 10:30` and `2020/01/05`, too. Casts of lists, structs and maps to text are those of DuckDB.
 ///
 /// Runs on the analysed plan, which has the implicit casts too.
 pub(crate) fn as_texts(plan: LogicalPlan) -> Result<LogicalPlan> {
@@ -134,8 +134,8 @@ pub(crate) fn as_texts(plan: LogicalPlan) -> Result<LogicalPlan> {
                 true => Expr::TryCast(TryCast::new_from_field(Box::new(value), field)),
                 false => Expr::Cast(Cast::new_from_field(Box::new(value), field)),
             };
-            if matches!(field.data_type(), DataType::Timestamp(..))
-                && let Some(text) = text_with_seconds(inner, &schema)
+            if let DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 = field.data_type()
+                && let Some(text) = readable_text(inner, &schema)
             {
                 return Ok(Transformed::yes(cast_to(text, field.clone())));
             }
@@ -176,9 +176,9 @@ pub(crate) fn as_texts(plan: LogicalPlan) -> Result<LogicalPlan> {
 }
 
 /// The text of a time that Arrow reads, if the expression is a text that it may not read.
-fn text_with_seconds(text: &Expr, schema: &DFSchema) -> Option<Expr> {
+fn readable_text(text: &Expr, schema: &DFSchema) -> Option<Expr> {
     if let Expr::Literal(value, _) = text {
-        let text = with_seconds(value.try_as_str().flatten()?)?;
+        let text = readable(value.try_as_str().flatten()?)?;
         return Some(Expr::Literal(ScalarValue::from(text), None));
     }
     // Later planning of the expression reports an error.

@@ -217,6 +217,9 @@ fn constant(function: &str) -> Option<Expr> {
 /// The part of a date that a function of one argument returns.
 fn date_part(function: &str) -> Option<&'static str> {
     Some(match function {
+        "millennium" => "millennium",
+        "century" => "century",
+        "decade" => "decade",
         "year" => "year",
         "quarter" => "quarter",
         "month" | "season" => "month",

@@ -1,0 +1,92 @@
+"""sql/cells/duckdb_answers: answers over rows that differed from DuckDB's, expected from DuckDB."""
+
+from datetime import datetime
+
+import duckdb
+import numpy as np
+
+from .core import Script
+
+con = duckdb.connect()
+con.execute("SET threads = 1")
+VIEWS = [
+    "CREATE VIEW t AS SELECT * FROM (VALUES (1, 10, 1), (2, 20, 2), (3, NULL, 1), (4, 40, NULL), (5, 50, 0)) v(i, x, n)",
+    "CREATE VIEW d AS SELECT * FROM (VALUES (1, timestamp '2024-05-06 07:08:09'), (2, timestamp '2000-12-31 23:59:59'), (3, timestamp '2001-01-01 00:00:00'), (4, NULL), (5, timestamp '1969-07-20 20:17:40')) v(i, t)",
+    "CREATE VIEW s AS SELECT * FROM (VALUES (1, {'a': 1, 'b': 'x'}), (2, {'a': 2, 'b': NULL}), (3, NULL)) v(i, s)",
+]
+for view in VIEWS:
+    con.execute(view)
+
+f = Script("cells/duckdb_answers", "Answers over rows that users of DuckDB expect. Expected values from DuckDB.", 1e-12, setup=VIEWS)
+
+
+def shown(v):
+    return np.datetime64(v, "us") if isinstance(v, datetime) else v
+
+
+def same(sql, duck=None):
+    rows = con.execute((duck or sql).replace(") IGNORE NULLS", " IGNORE NULLS)")).fetchall()
+    assert rows, sql
+    f.rows(sql, [tuple(shown(v) for v in row) for row in rows])
+
+
+f.note("Frames without rows.")
+for frame in ("1 PRECEDING AND 2 PRECEDING", "2 FOLLOWING AND 1 FOLLOWING"):
+    same(f"SELECT i, sum(x) OVER (ORDER BY i RANGE BETWEEN {frame}) AS s FROM t ORDER BY i")
+same("SELECT i, sum(x) OVER (ORDER BY date '2020-01-01' + i::int RANGE BETWEEN INTERVAL '1 day -1 hour' PRECEDING AND CURRENT ROW) AS s FROM t ORDER BY i")
+same("SELECT i, sum(x) OVER (ORDER BY i RANGE BETWEEN -0.0 PRECEDING AND CURRENT ROW) AS s FROM t ORDER BY i")
+
+f.note("Length is of texts and of lists.")
+same("SELECT length('añb') AS a, len('añb') AS b, char_length('añb') AS c, length([1, NULL, 3]) AS d, len([]) AS e, length(NULL::text) AS g, list_max([1, 3, 2]) AS h")
+
+f.note("Lists, structs and maps as texts.")
+for value in (
+    "[1, NULL, 3]", "[NULL]", "[]::int[]", "NULL::int[]", "[[1, NULL], NULL, []]", "[true, false, NULL]", "[1.5::double, 2.0::double, NULL]",
+    "['a', 'b c', NULL, 'd,e', '', ' x', 'x ', 'NULL', 'nul', 'q''t', '[z]', '\"a\"', 'a\\b', 'a=b', '{x}', 'a:b', '(p)', 'a;b']",
+    "[date '2020-01-01', NULL]", "[time '10:00:00']",
+    "{'a': 1, 'b': NULL, 'c d': 'x y'}", "{'a': 'it''s, x', 'B': 'null'}", "{'l': ['x y', 'a,b'], 's': {'q': NULL}}", "[{'a': 1}, NULL]",
+    "map(['a', 'b'], [1, NULL])", "map([1], [[1, NULL]])", "map(['k k', ''], ['v=v', ' '])",
+):
+    same(f"SELECT '<' || coalesce(({value})::varchar, 'none') || '>' AS c")
+same("SELECT i, s::text AS a, [i, NULL]::text AS b, length([i, NULL]::text) AS n, TRY_CAST([i] AS varchar) AS c FROM s ORDER BY i")
+same("SELECT [i, NULL]::text AS k, count(*) AS n FROM (SELECT i % 2 AS i FROM range(1000) r(i)) q GROUP BY k ORDER BY k")
+
+f.note("Numbers of rows that differ from row to row.")
+same("SELECT i, lag(x, n) OVER (ORDER BY i) AS a, lead(x, n) OVER (ORDER BY i) AS b, lag(x, n, -1) OVER (ORDER BY i) AS c, lead(x, n, i) OVER (ORDER BY i) AS d, lag(x, 1, i) OVER (ORDER BY i) AS e, lag(x, -n) OVER (ORDER BY i DESC) AS g FROM t ORDER BY i")
+same("SELECT i, lag(x, n) IGNORE NULLS OVER (ORDER BY i) AS a, lead(x, n) IGNORE NULLS OVER (ORDER BY i) AS b, lag(x, -n) IGNORE NULLS OVER (ORDER BY i) AS c FROM t ORDER BY i")
+same("SELECT i, ntile(i) OVER (ORDER BY i) AS a, ntile(CASE WHEN n > 0 THEN n END) OVER (ORDER BY i) AS b, ntile(2) OVER (ORDER BY i) AS c FROM t ORDER BY i")
+same("SELECT i, nth_value(x, i) OVER (ORDER BY i ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS a, nth_value(x, n - 1) OVER (ORDER BY i) AS b, nth_value(x, n) IGNORE NULLS OVER (ORDER BY i DESC) AS c, nth_value(x, n) OVER (ORDER BY i ROWS 1 PRECEDING) AS d FROM t ORDER BY i")
+same("SELECT sum(a * (i % 100)) AS a, sum(b) AS b, sum(c) AS c FROM (SELECT i, lag(i, i % 13 - 6) OVER (PARTITION BY i % 7 ORDER BY i) AS a, ntile(i % 11 + 1) OVER (PARTITION BY i % 7 ORDER BY i DESC) AS b, nth_value(i, i % 5 + 1) OVER (PARTITION BY i % 7 ORDER BY i ROWS 3 PRECEDING) AS c FROM range(20000) r(i)) q")
+f.error("SELECT ntile(n) OVER (ORDER BY i) FROM t", "execution: argument 1 of `ntile` must be positive, and is 0")
+f.error("SELECT lag(x, n::double) OVER (ORDER BY i) FROM t", "execution: argument 2 of `lag` must be an integer, not")
+
+f.note("Statistics of one pair, and of equal values.")
+PAIRS = "(VALUES (1, 1.0::double, 2.0::double), (2, 1.0, 3.0), (2, 3.0, 4.0), (3, 1.0, 2.0), (3, 1.0, 3.0), (4, 1.0, 2.0), (4, 2.0, 2.0), (5, 1.0, NULL), (6, 'nan'::double, 1.0), (6, 1.0, 2.0), (7, 1.0, 'nan'::double), (7, 2.0, 1.0)) p(g, x, y)"
+CALLS = ", ".join(f"{name}(y, x) AS {name}" for name in ("corr", "regr_slope", "regr_intercept", "regr_r2", "covar_pop", "covar_samp", "regr_count"))
+same(f"SELECT g, {CALLS} FROM {PAIRS} GROUP BY g ORDER BY g")
+for g in (1, 3, 4, 5, 8):
+    same(f"SELECT {CALLS} FROM {PAIRS} WHERE g = {g}")
+same(f"SELECT g, corr(y, x) OVER (ORDER BY g) AS a, regr_slope(y, x) OVER (ORDER BY g) AS b, regr_intercept(y, x) OVER (ORDER BY g) AS c, regr_r2(y, x) OVER (ORDER BY g) AS d FROM {PAIRS} WHERE g < 3 ORDER BY g")
+
+f.note("NULL is in no list.")
+same("SELECT i, list_value(x)::text AS l, list_contains(flatten([[x], [2, NULL]]), NULL) AS a, list_contains(flatten([[x], [20, NULL]]), x) AS b FROM t ORDER BY i")
+
+f.note("Dates and differences of timestamps.")
+same("SELECT date '2020-01-01' + (timestamp '2020-01-05 12:00:00' - timestamp '2020-01-01') AS a, date '2020-01-01' - (timestamp '2020-01-05 12:00:00' - timestamp '2020-01-01') AS b")
+same("SELECT i, date '2020-01-01' + (t - timestamp '1999-12-31 12:00:00') AS a, (t - timestamp '1999-12-31 12:00:00') + date '2020-01-01' AS b FROM d ORDER BY i")
+
+f.note("Decades, centuries and millennia.")
+for part in ("decade", "century"):
+    same(f"SELECT i, date_trunc('{part}', t) AS a, date_trunc('{part}', t::date) AS b FROM d ORDER BY i")
+same("SELECT i, date_trunc('millennium', t) AS a FROM d WHERE i <> 2 AND i <> 5 ORDER BY i")
+for part in ("decade", "century", "millennium"):
+    same(f"SELECT i, extract({part} FROM t) AS a, {part}(t::date) AS b, date_part('{part}', t) AS c, date_part('{part}', INTERVAL '2510 years') AS e FROM d ORDER BY i")
+
+f.note("Dates with slashes.")
+same("SELECT '2020/01/02'::date AS a, '2020/1/2'::date AS b, '2020/01/02 03:04:05'::timestamp AS c, date '2020/01/02' AS d, '2020-01-05 10:30'::date AS e")
+same("SELECT x, TRY_CAST(x AS date) AS a, TRY_CAST(x AS timestamp) AS b FROM (VALUES ('2020/01/02'), ('2020/01-02'), ('2020/13/02'), (NULL)) v(x) ORDER BY x")
+
+f.note("Columns of structs.")
+same("SELECT i, unnest(s) FROM s ORDER BY i")
+same("SELECT q.b, q.a + 1 AS c FROM (SELECT unnest(s) FROM s) q ORDER BY q.a")
+same("SELECT unnest({'a': 1, 'b': 'x'})")

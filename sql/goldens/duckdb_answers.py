@@ -26,7 +26,7 @@ def shown(v):
 
 
 def same(sql, duck=None):
-    duck = re.sub(r"\((\w+), (\w+)\) -> ", r"lambda \1, \2: ", duck or sql)
+    duck = re.sub(r"\((\w+(?:, \w+)+)\) -> ", r"lambda \1: ", duck or sql)
     rows = con.execute(duck.replace(") IGNORE NULLS", " IGNORE NULLS)")).fetchall()
     assert rows, sql
     f.rows(sql, [tuple(shown(v) for v in row) for row in rows])
@@ -112,3 +112,10 @@ f.note("Structs with more fields.")
 same("SELECT i, struct_insert(s, c := i + 1, d := 'y')::text AS a, struct_extract(struct_insert(s, c := i), 'c') AS b FROM s ORDER BY i")
 f.error("SELECT struct_insert(s, a := 2) FROM s", ".*`struct_insert`: two fields are called `a`")
 f.error("SELECT struct_insert(i, a := 2) FROM s", "type_error: `struct_insert` takes a struct")
+
+f.note("Elements combined.")
+same("SELECT i, list_reduce([i, x, n], (a, b) -> coalesce(a, 0) + coalesce(b, 0)) AS a, list_reduce([i, x, n], (a, b) -> a + b) AS b, list_reduce([i, 1], (a, b) -> a * 10 + b, 7) AS c, list_reduce([i, 2, 3], (a, b, k) -> a + b * k) AS d, list_reduce([i, n], (a, b) -> a + b + i, 1) AS e FROM t ORDER BY i")
+same("SELECT list_reduce(['a', 'b', 'c'], (s, t) -> s || t) AS a, list_reduce([1, 2], (a, b) -> a + b, NULL) AS b, list_reduce(NULL::int[], (a, b) -> a + b) AS c, list_reduce([]::int[], (a, b) -> a + b, 5) AS d, list_reduce([4], (a, b) -> a - b) AS e, list_reduce([1, 2, 3], (a, b, k) -> a * 10 + k, 7) AS g, list_reduce([[1], [2, 3]], (a, b) -> list_concat(a, b))::text AS h FROM t WHERE i = 1")
+same("SELECT sum(list_reduce(range(i % 7 + 1), (a, b) -> (a * 3 + b) % 1000)) AS s, sum(list_reduce(range(i % 5), (a, b) -> a + b, i)) AS r FROM range(20000) r(i)")
+f.error("SELECT list_reduce(list_filter([i], e -> e > 3), (a, b) -> a + b) FROM t", ".*a list is empty; give a first value")
+f.error("SELECT list_reduce(i, (a, b) -> a + b) FROM t", ".*`list_reduce` takes a list, not int64")

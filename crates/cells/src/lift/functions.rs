@@ -31,6 +31,7 @@ mod numbered;
 mod opaque;
 mod percentile;
 mod recomputed;
+mod reduce;
 mod root;
 mod scaled;
 mod select;
@@ -63,8 +64,8 @@ use datafusion::common::{Result, ScalarValue, exec_err};
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::logical_expr::{
-    AggregateUDF, ColumnarValue, DocSection, Documentation, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, TypeSignature, Volatility, WindowUDF,
+    AggregateUDF, ColumnarValue, DocSection, Documentation, HigherOrderUDF, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility, WindowUDF,
 };
 use datafusion::prelude::SessionConfig;
 use date_part::DatePartOf;
@@ -84,6 +85,7 @@ pub(super) use numbered::{NUMBERED, PAIR};
 pub(super) use opaque::opaque;
 use percentile::Percentile;
 pub(crate) use percentile::between;
+use reduce::Reduce;
 use root::Ieee;
 pub(super) use scaled::Scales;
 use shifted::Shifted;
@@ -170,6 +172,8 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     for udf in lists::functions(&state, memory / 4) {
         register(&mut state, udf)?;
     }
+    let reduce = HigherOrderUDF::from(Reduce::default());
+    state.register_higher_order_function(Arc::new(reduce)).map_err(error::plan)?;
     let mut over =
         |names: &[&str], make: fn(Arc<WindowUDF>) -> WindowUDF| -> std::result::Result<(), Error> {
             for name in names {

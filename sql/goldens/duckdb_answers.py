@@ -13,7 +13,7 @@ con.execute("SET threads = 1")
 VIEWS = [
     "CREATE VIEW t AS SELECT * FROM (VALUES (1, 10, 1), (2, 20, 2), (3, NULL, 1), (4, 40, NULL), (5, 50, 0)) v(i, x, n)",
     "CREATE VIEW d AS SELECT * FROM (VALUES (1, timestamp '2024-05-06 07:08:09'), (2, timestamp '2000-12-31 23:59:59'), (3, timestamp '2001-01-01 00:00:00'), (4, NULL), (5, timestamp '1969-07-20 20:17:40')) v(i, t)",
-    "CREATE VIEW s AS SELECT * FROM (VALUES (1, {'a': 1, 'b': 'x'}), (2, {'a': 2, 'b': NULL}), (3, NULL)) v(i, s)",
+    "CREATE VIEW st AS SELECT * FROM (VALUES (1, {'a': 1, 'b': 'x'}), (2, {'a': 2, 'b': NULL}), (3, NULL)) v(i, s)",
 ]
 for view in VIEWS:
     con.execute(view)
@@ -36,7 +36,7 @@ f.note("Frames without rows.")
 for frame in ("1 PRECEDING AND 2 PRECEDING", "2 FOLLOWING AND 1 FOLLOWING"):
     same(f"SELECT i, sum(x) OVER (ORDER BY i RANGE BETWEEN {frame}) AS s FROM t ORDER BY i")
 same("SELECT count(*) OVER (ROWS BETWEEN 1 PRECEDING AND 3 PRECEDING) AS a, sum(x) OVER (ROWS BETWEEN 3 FOLLOWING AND 1 FOLLOWING) AS b, first_value(x) OVER (ROWS BETWEEN 1 PRECEDING AND 3 PRECEDING) AS c, count(x) OVER (PARTITION BY n ROWS BETWEEN 2 FOLLOWING AND 1 FOLLOWING) AS e FROM t")
-same("SELECT i, sum(x) OVER (ORDER BY date '2020-01-01' + i::int RANGE BETWEEN INTERVAL '1 day -1 hour' PRECEDING AND CURRENT ROW) AS s FROM t ORDER BY i")
+same("SELECT i, sum(x) OVER (ORDER BY date '2020-01-01' + i * INTERVAL '1 day' RANGE BETWEEN INTERVAL '1 day -1 hour' PRECEDING AND CURRENT ROW) AS s FROM t ORDER BY i")
 same("SELECT i, sum(x) OVER (ORDER BY i RANGE BETWEEN -0.0 PRECEDING AND CURRENT ROW) AS s FROM t ORDER BY i")
 
 f.note("Length is of texts and of lists.")
@@ -51,7 +51,7 @@ for value in (
     "map(['a', 'b'], [1, NULL])", "map([1], [[1, NULL]])", "map(['k k', ''], ['v=v', ' '])",
 ):
     same(f"SELECT '<' || coalesce(({value})::varchar, 'none') || '>' AS c FROM t WHERE i = 1")
-same("SELECT i, s::text AS a, [i, NULL]::text AS b, length([i, NULL]::text) AS n, TRY_CAST([i] AS varchar) AS c FROM s ORDER BY i")
+same("SELECT i, s::text AS a, [i, NULL]::text AS b, length([i, NULL]::text) AS n, TRY_CAST([i] AS varchar) AS c FROM st ORDER BY i")
 same("SELECT [i, NULL]::text AS k, count(*) AS n FROM (SELECT i % 2 AS i FROM range(1000) r(i)) q GROUP BY k ORDER BY k")
 
 f.note("Numbers of rows that differ from row to row.")
@@ -90,8 +90,8 @@ same("SELECT '2020/01/02'::date AS a, '2020/1/2'::date AS b, '2020/01/02 03:04:0
 same("SELECT x, TRY_CAST(x AS date) AS a, TRY_CAST(x AS timestamp) AS b FROM (VALUES ('2020/01/02'), ('2020/01-02'), ('2020/13/02'), (NULL)) v(x) ORDER BY x")
 
 f.note("Columns of structs.")
-same("SELECT i, unnest(s) FROM s ORDER BY i")
-same("SELECT q.b, q.a + 1 AS c FROM (SELECT unnest(s) FROM s) q ORDER BY q.a")
+same("SELECT i, unnest(s) FROM st ORDER BY i")
+same("SELECT q.b, q.a + 1 AS c FROM (SELECT unnest(s) FROM st) q ORDER BY q.a")
 same("SELECT unnest({'a': 1, 'b': 'x'}) FROM t WHERE i = 1")
 
 f.note("Lambdas of elements and their numbers.")
@@ -109,9 +109,9 @@ f.error("SELECT map_from_entries([i]) FROM t", "type_error: `map_from_entries` t
 f.error("SELECT map_concat(map([i], [x])) FROM t", "type_error: `map_concat` takes two or more maps")
 
 f.note("Structs with more fields.")
-same("SELECT i, struct_insert(s, c := i + 1, d := 'y')::text AS a, struct_extract(struct_insert(s, c := i), 'c') AS b FROM s ORDER BY i")
-f.error("SELECT struct_insert(s, a := 2) FROM s", ".*`struct_insert`: two fields are called `a`")
-f.error("SELECT struct_insert(i, a := 2) FROM s", "type_error: `struct_insert` takes a struct")
+same("SELECT i, struct_insert(s, c := i + 1, d := 'y')::text AS a, struct_extract(struct_insert(s, c := i), 'c') AS b FROM st ORDER BY i")
+f.error("SELECT struct_insert(s, a := 2) FROM st", ".*`struct_insert`: two fields are called `a`")
+f.error("SELECT struct_insert(i, a := 2) FROM st", "type_error: `struct_insert` takes a struct")
 
 f.note("Elements combined.")
 same("SELECT i, list_reduce([i, x, n], (a, b) -> coalesce(a, 0) + coalesce(b, 0)) AS a, list_reduce([i, x, n], (a, b) -> a + b) AS b, list_reduce([i, 1], (a, b) -> a * 10 + b, 7) AS c, list_reduce([i, 2, 3], (a, b, k) -> a + b * k) AS d, list_reduce([i, n], (a, b) -> a + b + i, 1) AS e FROM t ORDER BY i")

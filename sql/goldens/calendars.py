@@ -73,7 +73,7 @@ for name, ds in STORES.items():
         f.rows(f"SELECT p, year(p) AS y, month(p) AS m, n FROM (SELECT date_trunc('{part}', time) AS p, count(v) AS n FROM {name} WHERE v > -100 GROUP BY p) s ORDER BY p DESC LIMIT 4",
                [(key, key.year, key.month, n) for key, _, n, _ in rows[::-1][:4]])
 f.rows("SELECT DISTINCT time FROM noleap WHERE date_trunc('quarter', time) = '2000-04' ORDER BY time", [(t,) for t in TIMES["noleap"] if t.year == 2000 and t.month in (4, 5, 6)])
-f.error("SELECT date_trunc('decade', time) AS d FROM noleap WHERE x = 1", "invalid_argument: .*decade")
+f.error("SELECT date_trunc('fortnight', time) AS d FROM noleap WHERE x = 1", "invalid_argument: .*fortnight")
 f.error("SELECT date_trunc('month', x) AS d FROM noleap WHERE x = 1", "type_error: .*date_trunc.* is not defined for text and float64")
 f.error("SELECT date_trunc('month', x::bigint) AS d FROM noleap WHERE x = 1", "type_error: .*date_trunc.* is not defined for text and int64")
 

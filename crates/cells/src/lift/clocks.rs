@@ -1,6 +1,6 @@
 //! A date and an interval with hours is a timestamp: `date '2020-01-01' + INTERVAL '36 hours'` is at noon of 2 January.
 //!
-//! DataFusion's result is a date, whatever the interval, and Arrow drops the hours. An interval of whole days, months or
+//! So is a date and a difference of timestamps. DataFusion's result is a date, whatever the interval, and Arrow drops the hours. An interval of whole days, months or
 //! years leaves a date here, too, so that a column of dates is compared as it is stored; one that is known only at run
 //! time may have hours. Runs while the plan is built, so that all types above follow.
 
@@ -20,8 +20,10 @@ pub(super) fn one(expr: &mut RawBinaryExpr, schema: &DFSchema) {
     // The left side of a chain of operators is long; its type is wanted only beside an interval or a date.
     let date = match expr.right.get_type(schema) {
         Ok(DataType::Interval(unit)) if may_have_hours(&expr.right, unit) => &mut expr.left,
+        Ok(DataType::Duration(_)) => &mut expr.left,
         Ok(DataType::Date32 | DataType::Date64) if is_sum => match expr.left.get_type(schema) {
             Ok(DataType::Interval(unit)) if may_have_hours(&expr.left, unit) => &mut expr.right,
+            Ok(DataType::Duration(_)) => &mut expr.right,
             _ => return,
         },
         // An error here is not lost: later planning of the same expression reports it.
@@ -61,6 +63,7 @@ mod tests {
             ("t", DataType::Timestamp(TimeUnit::Nanosecond, None)),
             ("i", DataType::Interval(IntervalUnit::MonthDayNano)),
             ("y", DataType::Interval(IntervalUnit::YearMonth)),
+            ("u", DataType::Duration(TimeUnit::Nanosecond)),
         ];
         let fields: Vec<Field> =
             kinds.into_iter().map(|(name, kind)| Field::new(name, kind, true)).collect();
@@ -76,6 +79,9 @@ mod tests {
             (of(0, 0, 20), plus.clone(), col("d"), true),
             (col("d"), plus.clone(), -of(0, 0, 20), true),
             (col("d"), plus.clone(), col("i"), true),
+            (col("d"), minus.clone(), col("u"), true),
+            (col("u"), plus.clone(), col("d"), true),
+            (col("t"), plus.clone(), col("u"), false),
             (col("d"), plus.clone(), of(1, 1, 0), false),
             (col("d"), minus.clone(), col("y"), false),
             (col("d"), minus, col("d"), false),

@@ -19,6 +19,9 @@ use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
 /// More groups of peers than a partition has.
 const BEYOND: u64 = 1 << 40;
 
+/// More rows than a partition has, and than a frame with a dense form has.
+const ROWS_BEYOND: u64 = 1 << 61;
+
 /// Distances up to here are exact as floats.
 const EXACT: f64 = 1e15;
 
@@ -27,6 +30,10 @@ pub(super) fn known(mut expr: Expr, input: &Arc<LogicalPlan>) -> Transformed<Exp
     let Expr::WindowFunction(function) = &mut expr else { return Transformed::no(expr) };
     let params = &mut function.params;
     let frame = match (params.window_frame.units, params.order_by.as_slice()) {
+        (WindowFrameUnits::Rows, []) => behind(&params.window_frame).map(|_| {
+            let beyond = || WindowFrameBound::Following(ScalarValue::UInt64(Some(ROWS_BEYOND)));
+            WindowFrame::new_bounds(WindowFrameUnits::Rows, beyond(), beyond())
+        }),
         (_, []) => None,
         (WindowFrameUnits::Range, [key]) => in_integers(&params.window_frame, key, input),
         (WindowFrameUnits::Range, _) => None,

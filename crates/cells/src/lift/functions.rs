@@ -4,6 +4,7 @@
 
 mod booleans;
 mod bounded;
+mod by_row;
 mod correlation;
 mod date_part;
 mod date_trunc;
@@ -22,12 +23,16 @@ mod inner;
 mod joined;
 mod lengths;
 mod lists;
+mod maps;
 mod mode;
 mod moments;
+mod nested_text;
+mod numbered;
 mod of_arrays;
 mod opaque;
 mod percentile;
 mod recomputed;
+mod reduce;
 mod root;
 mod scaled;
 mod select;
@@ -35,6 +40,7 @@ mod shifted;
 mod slice;
 mod sliding;
 mod split;
+mod structs;
 mod sum;
 mod temporal;
 mod time_shift;
@@ -53,13 +59,14 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use bounded::Bounded;
 pub(super) use bounded::check_size;
+use by_row::ByRow;
 use correlation::{Correlation, STATISTICS};
 use datafusion::common::{Result, ScalarValue, exec_err};
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::execution::{FunctionRegistry, SessionState};
 use datafusion::logical_expr::{
-    AggregateUDF, ColumnarValue, DocSection, Documentation, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, TypeSignature, Volatility,
+    AggregateUDF, ColumnarValue, DocSection, Documentation, HigherOrderUDF, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility, WindowUDF,
 };
 use datafusion::prelude::SessionConfig;
 use date_part::DatePartOf;
@@ -73,20 +80,26 @@ use framed::Framed;
 pub(super) use in_calendar::{IN_CALENDAR, InCalendar};
 use joined::Joined;
 use mode::Mode;
+pub(super) use nested_text::NestedText;
+use numbered::Numbered;
+pub(super) use numbered::{NUMBERED, PAIR};
 pub(super) use of_arrays::{OfArrays, over_arrays};
 pub(super) use opaque::opaque;
 use percentile::Percentile;
 pub(crate) use percentile::between;
+use reduce::Reduce;
 use root::Ieee;
 pub(super) use scaled::Scales;
 use shifted::Shifted;
 use sliding::{Mean, Spread};
 pub(crate) use sliding::{MovingSpread, MovingSum};
+use structs::Insert;
+pub(super) use structs::STRUCT_INSERT;
 use sum::CheckedSum;
 pub(crate) use sum::too_large as too_large_total;
 use tessera_frontend::error::Error;
 pub(super) use time_shift::TimeShift;
-pub(super) use time_text::{TimeText, texts_with_seconds, with_seconds};
+pub(super) use time_text::{TimeText, readable, texts_with_seconds};
 pub(crate) use uuid_text::uuid_text;
 use value_at::ValueAt;
 
@@ -153,23 +166,44 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
     ours.extend(scaled::functions());
     ours.extend([extract::function(), uuid_text(), draw::function()]);
     ours.extend(super::nested::functions());
+    ours.extend([ScalarUDF::from(Numbered::default()), ScalarUDF::from(Insert::default())]);
+    ours.extend(maps::functions());
     for udf in ours {
-        state.register_udf(Arc::new(udf)).map_err(error::plan)?;
+        register(&mut state, udf)?;
     }
     aggregates(&mut state)?;
     for udf in lists::functions(&state, memory / 4) {
-        // A function with this name as an alias would return whenever functions are registered again.
-        if let Some(other) = state.scalar_functions().get(udf.name()).cloned() {
+        register(&mut state, udf)?;
+    }
+    let reduce = HigherOrderUDF::from(Reduce::default());
+    state.register_higher_order_function(Arc::new(reduce)).map_err(error::plan)?;
+    let mut over =
+        |names: &[&str], make: fn(Arc<WindowUDF>) -> WindowUDF| -> std::result::Result<(), Error> {
+            for name in names {
+                if let Some(inner) = state.window_functions().get(*name).cloned() {
+                    state.register_udwf(Arc::new(make(inner))).map_err(error::plan)?;
+                }
+            }
+            Ok(())
+        };
+    over(&["lag", "lead"], |inner| Shifted::new(inner).into())?;
+    over(&by_row::NAMES, |inner| ByRow::new(inner).into())?;
+    Ok(state)
+}
+
+/// Registers a function, which then has its name and its aliases alone: functions with one of them are removed.
+///
+/// A session that is built from another one registers the functions anew, in the order of a hash map. Of two functions
+/// with one name, either could be the last.
+fn register(state: &mut SessionState, function: ScalarUDF) -> std::result::Result<(), Error> {
+    let aliases = function.aliases().iter().map(String::as_str);
+    for name in std::iter::once(function.name()).chain(aliases) {
+        if let Some(other) = state.scalar_functions().get(name).cloned() {
             state.deregister_udf(other.name()).map_err(error::plan)?;
         }
-        state.register_udf(Arc::new(udf)).map_err(error::plan)?;
     }
-    for name in ["lag", "lead"] {
-        if let Some(inner) = state.window_functions().get(name).cloned() {
-            state.register_udwf(Arc::new(Shifted::new(inner).into())).map_err(error::plan)?;
-        }
-    }
-    Ok(state)
+    state.register_udf(Arc::new(function)).map_err(error::plan)?;
+    Ok(())
 }
 
 fn aggregates(state: &mut SessionState) -> std::result::Result<(), Error> {
@@ -188,6 +222,13 @@ fn aggregates(state: &mut SessionState) -> std::result::Result<(), Error> {
     over(&framed::NAMES, |inner| Framed::new(inner).into());
     over(&["min", "max"], |inner| Extreme::new(inner).into());
     for udaf in ours {
+        // As in `register`.
+        let aliases = udaf.aliases().iter().map(String::as_str);
+        for name in std::iter::once(udaf.name()).chain(aliases) {
+            if let Some(other) = state.aggregate_functions().get(name).cloned() {
+                state.deregister_udaf(other.name()).map_err(error::plan)?;
+            }
+        }
         state.register_udaf(Arc::new(udaf)).map_err(error::plan)?;
     }
     Ok(())
@@ -296,5 +337,38 @@ impl Arithmetic {
                 Ok(out)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn each_name_is_of_one_function_and_none_of_datafusion_is_lost() {
+        let plain = SessionStateBuilder::new().with_default_features().build();
+        let ours = session_state(1 << 30).unwrap();
+        let scalars: BTreeMap<_, _> = ours.scalar_functions().iter().collect();
+        for (name, function) in &scalars {
+            for own in std::iter::once(function.name())
+                .chain(function.aliases().iter().map(String::as_str))
+            {
+                assert!(Arc::ptr_eq(&ours.scalar_functions()[own], function), "{name}, {own}");
+            }
+        }
+        let aggregates: BTreeMap<_, _> = ours.aggregate_functions().iter().collect();
+        for (name, function) in &aggregates {
+            for own in std::iter::once(function.name())
+                .chain(function.aliases().iter().map(String::as_str))
+            {
+                assert!(Arc::ptr_eq(&ours.aggregate_functions()[own], function), "{name}, {own}");
+            }
+        }
+        let lost = |name: &&String| !ours.scalar_functions().contains_key(*name);
+        assert_eq!(plain.scalar_functions().keys().find(lost), None);
+        let lost = |name: &&String| !ours.aggregate_functions().contains_key(*name);
+        assert_eq!(plain.aggregate_functions().keys().find(lost), None);
     }
 }

@@ -31,10 +31,17 @@ const AGGREGATES: [(&str, &str, &str); 4] = [
 ];
 
 /// Functions of times that are rewritten to others.
-const SCALARS: [(&str, &str, &str); 3] = [
+const SCALARS: [(&str, &str, &str); 6] = [
+    ("century", "century(t)", "The century of a time: 2001 to 2100 are those of the 21st."),
     ("date_add", "date_add(t, interval)", "A time moved by an interval."),
+    ("decade", "decade(t)", "The year of a time divided by 10."),
     ("isodow", "isodow(t)", "Day of the week, Monday is 1 and Sunday 7."),
     ("isoyear", "isoyear(t)", "The year of the ISO week of a time."),
+    (
+        "millennium",
+        "millennium(t)",
+        "The millennium of a time: 2001 to 3000 are those of the third.",
+    ),
 ];
 
 /// Functions of FROM.

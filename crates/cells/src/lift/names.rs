@@ -15,6 +15,7 @@ mod aliases;
 mod casts;
 mod columns;
 mod fields;
+mod frames;
 mod headings;
 mod intervals;
 mod items;

@@ -24,7 +24,7 @@ use tessera_planner::dtype::Calendar;
 use tessera_planner::time::parse_period;
 
 use super::calendars::{calendar_of, is_text, meets};
-use super::functions::{TimeText, texts_with_seconds, with_seconds};
+use super::functions::{NestedText, TimeText, readable, texts_with_seconds};
 use super::{calendars, clocks, escape, float32, local_time, operators, unsigned, zones};
 use tessera_frontend::error::{Error, Position};
 
@@ -118,7 +118,7 @@ fn one(
 
 /// Casts of times in non-standard calendars to text yield dates of their calendar, not SQL's integers; casts to the
 /// times of SQL yield the same dates there, and NULL or an error for a date that SQL's calendar does not have. Casts of
-/// texts to times read `2020-01-05 10:30`, too.
+/// texts to times read `2020-01-05 10:30` and `2020/01/05`, too. Casts of lists, structs and maps to text are those of DuckDB.
 ///
 /// Runs on the analysed plan, which has the implicit casts too.
 pub(crate) fn as_texts(plan: LogicalPlan) -> Result<LogicalPlan> {
@@ -134,10 +134,21 @@ pub(crate) fn as_texts(plan: LogicalPlan) -> Result<LogicalPlan> {
                 true => Expr::TryCast(TryCast::new_from_field(Box::new(value), field)),
                 false => Expr::Cast(Cast::new_from_field(Box::new(value), field)),
             };
-            if matches!(field.data_type(), DataType::Timestamp(..))
-                && let Some(text) = text_with_seconds(inner, &schema)
+            if let DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 = field.data_type()
+                && let Some(text) = readable_text(inner, &schema)
             {
                 return Ok(Transformed::yes(cast_to(text, field.clone())));
+            }
+            // A type that is not known here is reported by later planning.
+            if is_text(field.data_type()) && inner.get_type(&schema).is_ok_and(|of| of.is_nested())
+            {
+                let function = Arc::new(NestedText::default().into());
+                let text = ScalarFunction::new_udf(function, vec![Expr::clone(inner)]);
+                let text = Expr::ScalarFunction(text);
+                return Ok(Transformed::yes(match field.data_type() {
+                    DataType::Utf8 => text,
+                    _ => cast_to(text, field.clone()),
+                }));
             }
             let (is_text, is_moment) = (is_text(field.data_type()), is_moment(field.data_type()));
             let is_other = |c| c != Calendar::Standard;
@@ -165,9 +176,9 @@ pub(crate) fn as_texts(plan: LogicalPlan) -> Result<LogicalPlan> {
 }
 
 /// The text of a time that Arrow reads, if the expression is a text that it may not read.
-fn text_with_seconds(text: &Expr, schema: &DFSchema) -> Option<Expr> {
+fn readable_text(text: &Expr, schema: &DFSchema) -> Option<Expr> {
     if let Expr::Literal(value, _) = text {
-        let text = with_seconds(value.try_as_str().flatten()?)?;
+        let text = readable(value.try_as_str().flatten()?)?;
         return Some(Expr::Literal(ScalarValue::from(text), None));
     }
     // Later planning of the expression reports an error.

@@ -5,7 +5,7 @@ use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::ScalarUDF;
 
 use super::faster::select;
-use super::functions::{TimeShift, TimeText, opaque, texts_with_seconds};
+use super::functions::{NestedText, TimeShift, TimeText, opaque, texts_with_seconds};
 use super::{all_of, always, decimals, guards, join_keys, like, local_time, maybe, nan, order};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +66,7 @@ fn plain(name: &str) -> Option<ScalarUDF> {
         always,
         TimeText::default().into(),
         texts_with_seconds(),
+        NestedText::default().into(),
         opaque(),
         maybe::function(),
     ];
@@ -109,6 +110,7 @@ mod tests {
             "tessera_join_key",
             "tessera_time_text",
             "tessera_with_seconds",
+            "tessera_nested_text",
         ]);
         let decimals = ["add", "subtract", "multiply"].map(|op| format!("tessera_decimal_{op}"));
         let names = names

@@ -1,5 +1,5 @@
 //! Rewrites that need the columns of relations: `JOIN … USING (x)` and `NATURAL JOIN`, where x is one merged column,
-//! `ASOF JOIN`, `ORDER BY ALL`, columns of one name, `COLUMNS(…)` and `* RENAME`.
+//! `ASOF JOIN`, `ORDER BY ALL`, columns of one name, `COLUMNS(…)`, `* RENAME`, UNNEST of structs.
 //!
 //! ```text
 //! SELECT x, sum(v) FROM a FULL JOIN b USING (x) WHERE x > 1 GROUP BY x
@@ -18,6 +18,7 @@ mod columns;
 mod names;
 mod order_all;
 mod repeated;
+mod structs;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
@@ -135,7 +136,9 @@ impl VisitorMut for Pass<'_> {
     }
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Error> {
-        let named = self.joins(select).and_then(|()| self.repeated(select));
+        let joined = self.joins(select);
+        self.structs(select);
+        let named = joined.and_then(|()| self.repeated(select));
         match named.and_then(|()| row_values::rewrite(select, &mut self.written)) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),

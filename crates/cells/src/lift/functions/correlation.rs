@@ -24,9 +24,12 @@ pub(super) static STATISTICS: [(&str, Finish); 9] = [
     ("covar_samp", |m| (m.count > 1).then(|| m.product / (m.count - 1) as f64)),
     ("covar_pop", |m| (m.count > 0).then(|| m.product / m.count as f64)),
     ("regr_slope", Moments::slope),
-    ("regr_intercept", |m| Some((m.first_x + m.mean_x) - m.slope()? * (m.first_y + m.mean_y))),
+    ("regr_intercept", |m| {
+        let slope = m.slope().filter(|slope| !slope.is_nan())?;
+        Some((m.first_x + m.mean_x) - slope * (m.first_y + m.mean_y))
+    }),
     ("regr_r2", |m| {
-        let slope = m.slope()?;
+        let slope = m.slope().filter(|_| m.square_y != 0.0)?;
         // A line through equal values has no residue.
         Some(if m.square_x == 0.0 { 1.0 } else { slope * (m.product / m.square_x) })
     }),
@@ -90,6 +93,12 @@ impl AggregateUDFImpl for Correlation {
     }
 }
 
+/// A quotient; NaN without a sign, which that of zeros has.
+fn ratio(x: f64, y: f64) -> f64 {
+    let quotient = x / y;
+    if quotient.is_nan() { f64::NAN } else { quotient }
+}
+
 /// Moments of the pairs of a group about their means. Means are counted from the first pair, so that rounding is in
 /// proportion to the spread of the values and not to their distance from zero.
 #[derive(Debug, Clone, Copy, Default)]
@@ -144,21 +153,14 @@ impl Moments {
         self.product += other.product + dx * dy * weight;
     }
 
-    /// NaN if both columns have a value that is not finite, NULL if one has, or if a deviation is 0.
+    /// NULL of no pairs, NaN if a column has a value that is not finite, or only equal values.
     fn correlation(&self) -> Option<f64> {
-        let (nan_x, nan_y) = (self.mean_x.is_nan(), self.mean_y.is_nan());
-        if nan_x && nan_y {
-            return Some(f64::NAN);
-        }
-        if nan_x || nan_y || self.count < 2 || self.square_x == 0.0 || self.square_y == 0.0 {
-            return None;
-        }
-        Some(self.product / (self.square_x.sqrt() * self.square_y.sqrt()))
+        (self.count > 0).then(|| ratio(self.product, self.square_x.sqrt() * self.square_y.sqrt()))
     }
 
-    /// The slope of x over y; NULL for fewer than two pairs, or if all y are equal.
+    /// The slope of x over y: NULL of no pairs, NaN if a value is not finite, or if all y are equal.
     fn slope(&self) -> Option<f64> {
-        (self.count > 1 && self.square_y != 0.0).then(|| self.product / self.square_y)
+        (self.count > 0).then(|| ratio(self.product, self.square_y))
     }
 }
 
@@ -380,10 +382,10 @@ mod tests {
         assert!((correlation(&mut groups)[0].unwrap() - 1.0).abs() < 1e-15);
         let nan: ArrayRef = Arc::new(Float64Array::from(vec![f64::NAN, 1.0]));
         let one: ArrayRef = Arc::new(Float64Array::from(vec![1.0, 2.0]));
-        for (pair, want) in [([nan.clone(), one.clone()], false), ([nan.clone(), nan], true)] {
+        for pair in [[nan.clone(), one], [nan.clone(), nan]] {
             let mut groups = of("corr");
             groups.update_batch(&pair, &[0, 0], None, 1).unwrap();
-            assert_eq!(correlation(&mut groups)[0].is_some_and(f64::is_nan), want);
+            assert!(correlation(&mut groups)[0].is_some_and(f64::is_nan));
         }
         for name in ["covar_pop", "regr_syy", "regr_sxy"] {
             let pair: [ArrayRef; 2] =
@@ -397,16 +399,29 @@ mod tests {
             let ScalarValue::Float64(Some(got)) = all.evaluate().unwrap() else { panic!("{name}") };
             assert!(got.is_nan(), "{name}: {got}");
         }
-        let mut flat = of("corr");
-        flat.update_batch(
-            &[one.clone(), Arc::new(Float64Array::from(vec![7.0, 7.0]))],
-            &[0, 0],
-            None,
-            1,
-        )
-        .unwrap();
-        assert_eq!(correlation(&mut flat), [None]);
     }
+
+    #[test]
+    fn equal_values_have_no_line_and_a_line_through_them_has_no_residue() {
+        let column =
+            |values: [f64; 2]| -> ArrayRef { Arc::new(Float64Array::from(values.to_vec())) };
+        let (rising, flat) = (column([1.0, 2.0]), column([7.0, 7.0]));
+        // DuckDB's values of y, x.
+        for (name, of_flat_y, of_flat_x) in [
+            ("corr", Some(f64::NAN), Some(f64::NAN)),
+            ("regr_slope", Some(0.0), Some(f64::NAN)),
+            ("regr_intercept", Some(7.0), None),
+            ("regr_r2", Some(1.0), None),
+        ] {
+            for (pair, want) in [([&flat, &rising], of_flat_y), ([&rising, &flat], of_flat_x)] {
+                let mut groups = of(name);
+                groups.update_batch(&pair.map(Arc::clone), &[0, 0], None, 1).unwrap();
+                let got = correlation(&mut groups)[0];
+                assert_eq!(got.map(f64::to_bits), want.map(f64::to_bits), "{name}: {got:?}");
+            }
+        }
+    }
+
     /// Expected values are those of `numpy.corrcoef`, `numpy.cov` and `scipy.stats.linregress` of y = [2, 1, 4, 3, 7] over
     /// x = [1, 2, 3, 4, 5].
     #[test]

@@ -1,17 +1,17 @@
 //! `date_part(part, time)` for any calendar, and `epoch` of intervals.
 //!
 //! `epoch` is the seconds since 1970-01-01 of that calendar, as `float64`; of an interval its seconds, where a year has
-//! 365.25 days and a month 30, as in PostgreSQL and DuckDB.
+//! 365.25 days and a month 30, as in PostgreSQL and DuckDB. `decade`, `century` and `millennium` follow from the year.
 
 use std::sync::Arc;
 
 use arrow::array::{AsArray, Float64Array, Int32Array};
 use arrow::compute::cast;
 use arrow::datatypes::{
-    DataType, Field, FieldRef, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType,
-    IntervalUnit, TimeUnit,
+    DataType, Field, FieldRef, Int32Type, Int64Type, IntervalMonthDayNano,
+    IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
 };
-use datafusion::common::{Result, exec_err, plan_err};
+use datafusion::common::{Result, ScalarValue, exec_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
     Volatility,
@@ -44,6 +44,26 @@ fn other_calendar(field: Option<&FieldRef>) -> Result<Option<Calendar>> {
             None => plan_err!("date_part takes a time, not int64"),
         },
         _ => Ok(None),
+    }
+}
+
+/// The years of a part that is longer than a year; `None` for other parts.
+pub(super) fn years_of(part: &ScalarValue) -> Option<i32> {
+    match part.try_as_str().flatten()?.to_lowercase().as_str() {
+        "decade" | "decades" => Some(10),
+        "century" | "centuries" => Some(100),
+        "millennium" | "millennia" | "millenium" => Some(1000),
+        _ => None,
+    }
+}
+
+/// The part of a year: the years 2001 to 2100 are those of the century 21, 2020 to 2029 those of the decade 202. An
+/// interval has the whole ones.
+fn of_year(year: i32, years: i32, is_span: bool) -> i32 {
+    match year {
+        _ if is_span || years == 10 => year / years,
+        1.. => (year - 1) / years + 1,
+        _ => year / years - 1,
     }
 }
 
@@ -123,7 +143,18 @@ impl ScalarUDFImpl for DatePartOf {
         }
     }
 
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+    fn invoke_with_args(&self, mut args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        if let [ColumnarValue::Scalar(part), time] = args.args.as_mut_slice()
+            && let Some(years) = years_of(part)
+        {
+            let is_span = matches!(time.data_type(), DataType::Interval(_) | DataType::Duration(_));
+            let is_scalar = matches!(time, ColumnarValue::Scalar(_));
+            *part = ScalarValue::from("year");
+            let all = self.invoke_with_args(args)?.to_array(1)?;
+            let all = all.as_primitive::<Int32Type>().iter();
+            let parts: Int32Array = all.map(|year| Some(of_year(year?, years, is_span))).collect();
+            return super::columnar(Arc::new(parts), is_scalar);
+        }
         let Some(calendar) = other_calendar(args.arg_fields.get(1))? else {
             return match epoch_of_interval(&args.args)? {
                 Some(seconds) => Ok(seconds),

@@ -1,9 +1,11 @@
-//! `date_trunc(part, time)` for any calendar.
+//! `date_trunc(part, time)` for any calendar, also to decades, centuries and millennia.
 
 use std::sync::Arc;
 
-use arrow::array::{AsArray, Int64Array};
-use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
+use arrow::array::{AsArray, Int64Array, IntervalMonthDayNanoArray};
+use arrow::compute::kernels::numeric;
+use arrow::compute::{DatePart as ArrowPart, date_part};
+use arrow::datatypes::{DataType, Field, FieldRef, Int32Type, Int64Type, IntervalMonthDayNano};
 use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err, plan_err};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
 use datafusion::logical_expr::type_coercion::functions::fields_with_udf;
@@ -12,9 +14,10 @@ use datafusion::logical_expr::{
     Volatility,
 };
 use tessera_frontend::error::Error;
-use tessera_planner::dtype::DType;
-use tessera_planner::time::Truncation;
+use tessera_planner::dtype::{Calendar, DType};
+use tessera_planner::time::{DatePart, Truncation, format_micros, moved};
 
+use super::date_part::years_of;
 use super::inner::{of_inner, scalar};
 use crate::lift::error::{InCall, spoken};
 use crate::lift::table::{calendar, field};
@@ -45,9 +48,38 @@ fn truncation(part: &ScalarValue) -> Result<Truncation> {
         refused(
             "invalid_argument",
             format!("`date_trunc`: '{part}' is not a part of a time"),
-            "write 'year', 'quarter', 'month', 'week', 'day', 'hour', 'minute', 'second', 'millisecond' or 'microsecond'",
+            "write 'millennium', 'century', 'decade', 'year', 'quarter', 'month', 'week', 'day', 'hour', 'minute', 'second', 'millisecond' or 'microsecond'",
         )
     })
+}
+
+/// The first instant of the `years` years that a time is in.
+fn first_year(time: i64, years: i32, calendar: Calendar) -> Result<i64> {
+    let start = Truncation::Months(12).of(time, calendar);
+    let year = DatePart::Year.of(start, calendar);
+    match moved(start, -12 * (year % i64::from(years)), 0, 0, calendar) {
+        Some(first) => Ok(first),
+        None => {
+            let time = format_micros(time, calendar);
+            exec_err!("`date_trunc` of {time} to {years} years is beyond the years ±290,000")
+        }
+    }
+}
+
+impl DateTruncOf {
+    /// The result for times of SQL and a part of `years` years.
+    fn first_years(&self, mut args: ScalarFunctionArgs, years: i32) -> Result<ColumnarValue> {
+        let is_scalar = matches!(args.args.get(1), Some(ColumnarValue::Scalar(_)));
+        if let Some(part) = args.args.first_mut() {
+            *part = ColumnarValue::Scalar(ScalarValue::from("year"));
+        }
+        let starts = self.inner.invoke_with_args(args)?.to_array(1)?;
+        let year = date_part(&starts, ArrowPart::Year)?;
+        let back = |year: i32| IntervalMonthDayNano::new(-12 * (year % years), 0, 0);
+        let back: IntervalMonthDayNanoArray =
+            year.as_primitive::<Int32Type>().iter().map(|year| year.map(back)).collect();
+        super::columnar(numeric::add(&starts, &back)?, is_scalar)
+    }
 }
 
 impl ScalarUDFImpl for DateTruncOf {
@@ -85,7 +117,9 @@ impl ScalarUDFImpl for DateTruncOf {
                 "convert to a time: `to_timestamp(seconds)`",
             ));
         };
-        if let Some(Some(part)) = args.scalar_arguments.first() {
+        if let Some(Some(part)) = args.scalar_arguments.first()
+            && years_of(part).is_none()
+        {
             truncation(part)?;
         }
         Ok(Arc::new(field(self.name(), DType::Datetime(calendar), time.is_nullable())))
@@ -94,17 +128,30 @@ impl ScalarUDFImpl for DateTruncOf {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let time = args.arg_fields.get(1).filter(|time| *time.data_type() == DataType::Int64);
         let Some(calendar) = time.map(|time| calendar(time)) else {
-            return self.inner.invoke_with_args(args);
+            let years = match args.args.first() {
+                Some(ColumnarValue::Scalar(part)) => years_of(part),
+                _ => None,
+            };
+            return match years {
+                Some(years) => self.first_years(args, years),
+                None => self.inner.invoke_with_args(args),
+            };
         };
         let (Some(calendar), [ColumnarValue::Scalar(part), time]) =
             (calendar, args.args.as_slice())
         else {
             return exec_err!("date_trunc takes a text such as 'month' and a time");
         };
-        let truncation = truncation(part)?;
         let is_scalar = matches!(time, ColumnarValue::Scalar(_));
         let times = time.to_array(1)?;
         let times = times.as_primitive::<Int64Type>().iter();
+        if let Some(years) = years_of(part) {
+            let first =
+                |time: Option<i64>| time.map(|t| first_year(t, years, calendar)).transpose();
+            let starts = times.map(first).collect::<Result<Int64Array>>()?;
+            return super::columnar(Arc::new(starts), is_scalar);
+        }
+        let truncation = truncation(part)?;
         let starts: Int64Array = times.map(|t| Some(truncation.of(t?, calendar))).collect();
         super::columnar(Arc::new(starts), is_scalar)
     }

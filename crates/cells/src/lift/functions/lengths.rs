@@ -20,6 +20,9 @@ use super::inner::{hashed_by, of_inner, scalar};
 
 const NAMES: [&str; 4] = ["ascii", "bit_length", "character_length", "octet_length"];
 
+/// The alias of [`Len`], which DataFusion has for `character_length`.
+const LENGTH: &str = "length";
+
 pub(super) fn functions(state: &SessionState) -> Vec<ScalarUDF> {
     let mut all = Vec::new();
     for name in NAMES {
@@ -39,16 +42,21 @@ pub(super) fn functions(state: &SessionState) -> Vec<ScalarUDF> {
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Length {
     inner: Arc<ScalarUDF>,
+    aliases: Vec<String>,
 }
 
 impl Length {
     pub(super) fn new(inner: Arc<ScalarUDF>) -> Self {
-        Self { inner }
+        // [`Len`] has this name.
+        let is_own = |alias: &&String| *alias != LENGTH;
+        let aliases = inner.aliases().iter().filter(is_own).cloned().collect();
+        Self { inner, aliases }
     }
 }
 
 impl ScalarUDFImpl for Length {
-    of_inner!(name, aliases, documentation, signature);
+    of_inner!(name, documentation, signature);
+    scalar!(aliases);
 
     fn return_type(&self, types: &[DataType]) -> Result<DataType> {
         Ok(match self.inner.return_type(types)? {
@@ -80,7 +88,7 @@ impl Len {
         let about = "The number of characters of a text, or of elements of a list.";
         Self {
             of_text,
-            aliases: vec!["length".to_string()],
+            aliases: vec![LENGTH.to_string()],
             signature: Signature::user_defined(Volatility::Immutable),
             documentation: super::documented("len(x)", about),
         }

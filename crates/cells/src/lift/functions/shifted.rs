@@ -1,5 +1,6 @@
 //! `lead` and `lag`: DataFusion's, except that `lead` with IGNORE NULLS gets whole partitions. Row by row, DataFusion's
-//! loses count of the NULLs between the values if it has to pass several values.
+//! loses count of the NULLs between the values if it has to pass several values. Numbers of rows that differ from row to
+//! row are [`by_row`]'s.
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr::PhysicalExpr;
 
+use super::by_row;
 use super::inner::of_inner;
 
 /// `lead` or `lag`.
@@ -32,13 +34,19 @@ impl WindowUDFImpl for Shifted {
     of_inner!(name, documentation, signature);
 
     fn expressions(&self, args: ExpressionArgs) -> Vec<Arc<dyn PhysicalExpr>> {
-        self.inner.expressions(args)
+        match by_row::has_columns(args.input_exprs(), 1) {
+            true => args.input_exprs().to_vec(),
+            false => self.inner.expressions(args),
+        }
     }
 
     fn partition_evaluator(
         &self,
         args: PartitionEvaluatorArgs,
     ) -> Result<Box<dyn PartitionEvaluator>> {
+        if by_row::has_columns(args.input_exprs(), 1) {
+            return Ok(Box::new(by_row::Shifts::new(&self.inner, &args)?));
+        }
         let ignores_nulls = args.ignore_nulls();
         let inner = self.inner.partition_evaluator_factory(args)?;
         // A causal one needs no later rows: `lag`, or `lead` over rows in reverse order.
@@ -57,7 +65,11 @@ impl WindowUDFImpl for Shifted {
     }
 
     fn limit_effect(&self, args: &[Arc<dyn PhysicalExpr>]) -> LimitEffect {
-        self.inner.inner().limit_effect(args)
+        // `lag` by a negative number needs later rows.
+        match by_row::has_columns(args, 1) {
+            true => LimitEffect::Unknown,
+            false => self.inner.inner().limit_effect(args),
+        }
     }
 }
 

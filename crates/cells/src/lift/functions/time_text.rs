@@ -1,4 +1,5 @@
-//! Text of times in calendars that Arrow does not support, and texts of times without seconds, which it does not read.
+//! Text of times in calendars that Arrow does not support, and texts of times that it does not read: those without seconds,
+//! and dates with slashes.
 
 use std::sync::Arc;
 
@@ -44,8 +45,27 @@ impl ScalarUDFImpl for TimeText {
     }
 }
 
+/// The text of a time that Arrow reads; `None` for others than those without seconds and with slashes.
+pub(in crate::lift) fn readable(text: &str) -> Option<String> {
+    let dashed = with_dashes(text);
+    with_seconds(dashed.as_deref().unwrap_or(text)).or(dashed)
+}
+
+/// `2020-01-02 10:30` for `2020/1/2 10:30`.
+fn with_dashes(text: &str) -> Option<String> {
+    let mut parts = text.trim_start().splitn(3, '/');
+    let (year, month, rest) = (parts.next()?, parts.next()?, parts.next()?);
+    let (day, rest) = rest.split_at(rest.bytes().take_while(u8::is_ascii_digit).count());
+    let is_number = |digits: &str, most: usize| {
+        (1..=most).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit())
+    };
+    // A year of two digits could be a day.
+    let is_date = year.len() == 4 && is_number(year, 4) && is_number(month, 2) && is_number(day, 2);
+    is_date.then(|| format!("{year}-{month:0>2}-{day:0>2}{rest}"))
+}
+
 /// `2020-01-05T10:30:00` for `2020-01-05 10:30`, with a zone or without one; `None` for other texts.
-pub(in crate::lift) fn with_seconds(text: &str) -> Option<String> {
+fn with_seconds(text: &str) -> Option<String> {
     const MINUTE_US: i64 = 60_000_000;
     let (hour, after) = text.split_once(':')?;
     let digits = after.bytes().take_while(u8::is_ascii_digit).count();
@@ -66,10 +86,10 @@ fn completed(arrays: &[ArrayRef]) -> Result<ArrayRef> {
     let [texts] = arrays else { return exec_err!("tessera_with_seconds takes a text") };
     let mut texts = cast(texts, &DataType::Utf8)?;
     let written = texts.as_string::<i32>();
-    if written.iter().flatten().any(|text| with_seconds(text).is_some()) {
+    if written.iter().flatten().any(|text| readable(text).is_some()) {
         let whole = written.iter().map(|text| {
             let text = text?;
-            Some(with_seconds(text).unwrap_or_else(|| text.to_string()))
+            Some(readable(text).unwrap_or_else(|| text.to_string()))
         });
         texts = Arc::new(whole.collect::<StringArray>());
     }
@@ -78,7 +98,24 @@ fn completed(arrays: &[ArrayRef]) -> Result<ArrayRef> {
 
 #[cfg(test)]
 mod tests {
-    use super::with_seconds;
+    use super::{readable, with_seconds};
+
+    #[test]
+    fn slashes_become_dashes() {
+        for (text, want) in [
+            ("2020/01/02", "2020-01-02"),
+            (" 2020/1/2", "2020-01-02"),
+            ("2020/01/02 03:04:05", "2020-01-02 03:04:05"),
+            ("2020/01/02 03:04", "2020-01-02T03:04:00"),
+        ] {
+            assert_eq!(readable(text).as_deref(), Some(want), "{text}");
+        }
+        for text in
+            ["2020/01-02", "02/01/2020", "2020/01", "2020/x/02", "2020/01/", "/", "2020-01-02"]
+        {
+            assert_eq!(readable(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn times_without_seconds_get_seconds() {

@@ -59,7 +59,7 @@ fn text_of(expr: &Expr) -> Option<(&String, &ValueWithSpan)> {
 }
 
 /// The text of an interval with units that Arrow knows: `3 months` for `1 quarter`.
-fn in_known_units(text: &str) -> String {
+pub(super) fn in_known_units(text: &str) -> String {
     let mut words: Vec<String> = text.split_whitespace().map(str::to_string).collect();
     for at in 1..words.len() {
         let (times, unit) = match words[at].to_lowercase().as_str() {

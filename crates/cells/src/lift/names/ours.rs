@@ -15,16 +15,18 @@
 //! | `quantile(x, 0.9)`, `nanmean(x)` | SQL's aggregates: see [`aggregates`] |
 //! | `a < all(b)` | SQL's quantifier over a list |
 //! | `a = any(b)` | `NOT (a <> ALL(b))` |
+//! | `list_transform(l, (x, i) -> x + i)` | a lambda of pairs: see [`numbered`] |
 //! | `x -> x.b`, `[t.a, 3]` | calls: see [`fields`] |
 //! | `MAP {'a': 1}` | `map(make_array('a'), make_array(1))` |
 //! | `list_first(l)`, `struct_pack(a => 1)` | functions of lists and structs: see [`lists`] |
 
 mod lists;
+mod numbered;
 
 use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
     BinaryOperator, CaseWhen, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentList, FunctionArguments, Ident, ObjectName, UnaryOperator, Value,
+    FunctionArgumentList, FunctionArguments, Ident, Map, ObjectName, UnaryOperator, Value,
 };
 
 use tessera_frontend::ast::null;
@@ -62,6 +64,10 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
             intervals::spell(text);
         }
         Expr::Function(function) => {
+            if let Some(new) = numbered::rewritten(function) {
+                *expr = new;
+                return;
+            }
             let [part] = function.name.0.as_mut_slice() else { return };
             let sqlparser::ast::ObjectNamePart::Identifier(name) = part else { return };
             let lower = name.value.to_lowercase();
@@ -124,13 +130,15 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
                 *expr = list;
             }
         }
-        Expr::Map(map) => {
-            let entries = std::mem::take(&mut map.entries).into_iter();
-            let (keys, values) = entries.map(|entry| (*entry.key, *entry.value)).unzip();
-            *expr = call("map", vec![call("make_array", keys), call("make_array", values)]);
-        }
+        Expr::Map(map) => *expr = of_entries(map),
         _ => {}
     }
+}
+
+fn of_entries(map: &mut Map) -> Expr {
+    let entries = std::mem::take(&mut map.entries).into_iter();
+    let (keys, values) = entries.map(|entry| (*entry.key, *entry.value)).unzip();
+    call("map", vec![call("make_array", keys), call("make_array", values)])
 }
 
 fn take(expr: &mut Expr) -> Expr {
@@ -217,6 +225,9 @@ fn constant(function: &str) -> Option<Expr> {
 /// The part of a date that a function of one argument returns.
 fn date_part(function: &str) -> Option<&'static str> {
     Some(match function {
+        "millennium" => "millennium",
+        "century" => "century",
+        "decade" => "decade",
         "year" => "year",
         "quarter" => "quarter",
         "month" | "season" => "month",

@@ -4,6 +4,7 @@ use sqlparser::ast::{Expr, FunctionArg, FunctionArguments, Ident};
 use tessera_frontend::ast;
 use tessera_frontend::error::{Error, Position};
 
+use super::super::functions::STRUCT_INSERT;
 use super::Relations;
 use super::ours::STRUCT_PACK;
 
@@ -47,7 +48,8 @@ impl Relations<'_> {
             let what = if span_is_operator(name) { "`@`" } else { "matmul" };
             return wrong(what.to_string(), Position::of_span(name.span));
         }
-        if !name.value.eq_ignore_ascii_case(STRUCT_PACK)
+        let takes_names = |own: &str| name.value.eq_ignore_ascii_case(own);
+        if ![STRUCT_PACK, STRUCT_INSERT].into_iter().any(takes_names)
             && let FunctionArguments::List(list) = &function.args
             && list.args.iter().any(|arg| matches!(arg, FunctionArg::Named { .. }))
         {

@@ -21,12 +21,13 @@ use tessera_frontend::walk::walk_mut;
 use super::super::functions::excluding;
 use super::super::markers::FRAME;
 use super::super::parts::{Parts, Written};
+use super::frames;
 use crate::walk::counts_queries;
 
 /// Writes out the windows of a block's items and of QUALIFY.
 ///
 /// # Errors
-/// `unknown_name`, `duplicate_name`, `syntax`; `too_complex` if too much is written out.
+/// `unknown_name`, `duplicate_name`, `syntax`, `plan_error`; `too_complex` if too much is written out.
 pub(super) fn expand(select: &mut Select, written: &mut Written) -> Result<(), Error> {
     let windows = Windows::of(select)?;
     let mut calls = Calls { windows: &windows, written, queries: 0 };
@@ -165,6 +166,13 @@ impl Calls<'_> {
             },
             None => return Ok(()),
         };
+        let spec = match (&named, &function.over) {
+            (Some((spec, _)), _) | (None, Some(WindowType::WindowSpec(spec))) => Some(spec),
+            _ => None,
+        };
+        if let Some(frame) = spec.and_then(|spec| spec.window_frame.as_ref()) {
+            frames::check(frame)?;
+        }
         if let Some((_, size)) = &named {
             self.written.add(*size, expr)?;
         }

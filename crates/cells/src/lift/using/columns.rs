@@ -1,5 +1,6 @@
 //! The columns of a tree of joins, and the expansion of its conditions.
 
+use datafusion::common::DFSchemaRef;
 use datafusion::sql::planner::{ParserOptions, SqlToRel};
 use sqlparser::ast::helpers::attached_token::AttachedToken;
 use sqlparser::ast::{
@@ -282,7 +283,13 @@ impl Pass<'_> {
     }
 
     /// The names of the columns of a query without WITH.
-    pub(super) fn names(&self, mut query: Query) -> Result<Vec<String>, Error> {
+    pub(super) fn names(&self, query: Query) -> Result<Vec<String>, Error> {
+        let schema = self.schema(query)?;
+        Ok(schema.fields().iter().map(|f| f.name().clone()).collect())
+    }
+
+    /// The columns of a query without WITH.
+    pub(super) fn schema(&self, mut query: Query) -> Result<DFSchemaRef, Error> {
         let cte_tables = self.ctes();
         if !cte_tables.is_empty() {
             query.with =
@@ -295,7 +302,7 @@ impl Pass<'_> {
         let plan = planner
             .sql_statement_to_plan(Statement::Query(Box::new(query)))
             .map_err(error::plan)?;
-        Ok(plan.schema().fields().iter().map(|f| f.name().clone()).collect())
+        Ok(plan.schema().clone())
     }
 }
 

@@ -68,7 +68,10 @@ impl KeyColumn {
             return Err(Error::Rows {
                 code: "null_key",
                 message: format!("a row has no label: `{}` is NULL", self.name),
-                hint: Some(format!("leave such rows out: WHERE {} IS NOT NULL", self.name)),
+                hint: Some(format!(
+                    "leave such rows out: WHERE {0} IS NOT NULL; a list of the column is `list_value({0})`",
+                    self.name
+                )),
             });
         }
         let (next, codes) = (&mut self.labels, &mut self.codes);

@@ -13,6 +13,7 @@
 //! | `string_to_array(s, ',')` | `string_split(s, ',')` |
 //! | `generate_subscripts(l, 1)` | `unnest(generate_series(1, array_length(l)))` |
 //! | `struct_pack(a => 1)`, `struct_pack(a := 1)` | `named_struct('a', 1)` |
+//! | `struct_insert(s, a := 1)` | `struct_insert(s, 'a', 1)` |
 //! | `map_contains(m, k)` | `array_has(map_keys(m), k)` |
 //! | `map_extract(m, k)` | `array_slice(map_extract(m, k), 1, 1)`, or `…, 1, 0)` if `m` has no such key |
 //! | `map_extract_value(m, k)` | `array_element(map_extract(m, k), 1)` |
@@ -24,6 +25,7 @@ use sqlparser::ast::{
 };
 use tessera_frontend::ast::null;
 
+use super::super::super::functions::STRUCT_INSERT;
 use super::super::aggregates::{arguments, with};
 use super::call;
 
@@ -85,9 +87,8 @@ pub(in crate::lift::names) const STRUCT_PACK: &str = "struct_pack";
 /// The replacement of a call of the function `name` (in lower case); `None` for other functions.
 pub(super) fn rewritten(function: &Function, name: &str) -> Option<Expr> {
     let called = |name: &str, args: Vec<Expr>| Some(Expr::Function(with(function, name, args)));
-    // DataFusion's function of texts has this name, too.
-    if name == "length" {
-        return called("len", arguments(function)?);
+    if name == STRUCT_INSERT {
+        return called(STRUCT_INSERT, inserted(function)?);
     }
     if !WRITTEN.iter().any(|(written, ..)| *written == name) {
         return None;
@@ -185,11 +186,26 @@ pub(super) fn operated(op: &BinaryOperator, left: Expr, right: Expr) -> Expr {
     }
 }
 
+/// A struct, and the names and values of the arguments behind it.
+fn inserted(function: &Function) -> Option<Vec<Expr>> {
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let (FunctionArg::Unnamed(FunctionArgExpr::Expr(of)), rest) = list.args.split_first()? else {
+        return None;
+    };
+    let mut all = vec![of.clone()];
+    all.extend(named(rest)?);
+    Some(all)
+}
+
 /// The names and values of arguments that all have names.
 fn fields(function: &Function) -> Option<Vec<Expr>> {
     let FunctionArguments::List(list) = &function.args else { return None };
-    let mut all = Vec::with_capacity(list.args.len() * 2);
-    for arg in &list.args {
+    named(&list.args)
+}
+
+fn named(args: &[FunctionArg]) -> Option<Vec<Expr>> {
+    let mut all = Vec::with_capacity(args.len() * 2);
+    for arg in args {
         let FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. } = arg else {
             return None;
         };

@@ -1,0 +1,268 @@
+//! `lag(x, n)`, `nth_value(x, n)` and `ntile(n)` with a number for each row, as in DuckDB. DataFusion's take constants.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, UInt64Array, new_null_array};
+use arrow::compute::{CastOptions, cast_with_options, interleave};
+use arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
+use datafusion::common::{Result, ScalarValue, exec_err, internal_err};
+use datafusion::logical_expr::function::{
+    ExpressionArgs, PartitionEvaluatorArgs, WindowUDFFieldArgs,
+};
+use datafusion::logical_expr::{
+    LimitEffect, PartitionEvaluator, ReversedUDWF, WindowUDF, WindowUDFImpl,
+};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::Literal;
+
+use super::inner::of_inner;
+use crate::lift::error::spoken;
+
+const NTILE: &str = "ntile";
+const NTH_VALUE: &str = "nth_value";
+
+/// The functions of [`ByRow`].
+pub(super) const NAMES: [&str; 2] = [NTH_VALUE, NTILE];
+
+/// True if an argument from `first` on is not a constant.
+pub(super) fn has_columns(args: &[Arc<dyn PhysicalExpr>], first: usize) -> bool {
+    args.iter().skip(first).any(|arg| arg.downcast_ref::<Literal>().is_none())
+}
+
+/// `nth_value` or `ntile`.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct ByRow {
+    inner: Arc<WindowUDF>,
+}
+
+impl ByRow {
+    pub(super) fn new(inner: Arc<WindowUDF>) -> Self {
+        Self { inner }
+    }
+
+    /// The position of the number among the arguments.
+    fn place(&self) -> usize {
+        usize::from(self.inner.name() == NTH_VALUE)
+    }
+}
+
+impl WindowUDFImpl for ByRow {
+    of_inner!(name, documentation, signature);
+
+    fn expressions(&self, args: ExpressionArgs) -> Vec<Arc<dyn PhysicalExpr>> {
+        match has_columns(args.input_exprs(), self.place()) {
+            true => args.input_exprs().to_vec(),
+            false => self.inner.expressions(args),
+        }
+    }
+
+    fn partition_evaluator(
+        &self,
+        args: PartitionEvaluatorArgs,
+    ) -> Result<Box<dyn PartitionEvaluator>> {
+        if !has_columns(args.input_exprs(), self.place()) {
+            return self.inner.partition_evaluator_factory(args);
+        }
+        if self.inner.name() == NTILE {
+            return Ok(Box::new(Tiles));
+        }
+        let (ignores_nulls, is_reversed) = (args.ignore_nulls(), args.is_reversed());
+        Ok(Box::new(Nth { ignores_nulls, is_reversed, numbers: None, row: 0 }))
+    }
+
+    fn field(&self, args: WindowUDFFieldArgs) -> Result<FieldRef> {
+        let field = self.inner.field(args)?;
+        // `ntile(NULL)` is NULL.
+        Ok(Arc::new(Field::clone(&field).with_nullable(true)))
+    }
+
+    fn reverse_expr(&self) -> ReversedUDWF {
+        match self.inner.reverse_expr() {
+            ReversedUDWF::Reversed(inner) => {
+                ReversedUDWF::Reversed(Arc::new(ByRow::new(inner).into()))
+            }
+            other => other,
+        }
+    }
+
+    fn limit_effect(&self, args: &[Arc<dyn PhysicalExpr>]) -> LimitEffect {
+        self.inner.inner().limit_effect(args)
+    }
+}
+
+/// The numbers of rows, from the argument in that place of a function.
+fn integers(values: &ArrayRef, function: &str, place: usize) -> Result<Int64Array> {
+    let of = values.data_type();
+    if !of.is_integer() && !of.is_null() {
+        let of = spoken(&of.to_string());
+        return exec_err!("argument {place} of `{function}` must be an integer, not {of}");
+    }
+    Ok(converted(values, &DataType::Int64)?.as_primitive::<Int64Type>().clone())
+}
+
+fn converted(values: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    Ok(cast_with_options(values, to, &options)?)
+}
+
+/// `ntile(n)`: the group of each row, of `n` that have as many rows, or one more.
+#[derive(Debug)]
+struct Tiles;
+
+impl PartitionEvaluator for Tiles {
+    fn evaluate_all(&mut self, values: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
+        let [counts, ..] = values else { return internal_err!("`{NTILE}` without an argument") };
+        let counts = integers(counts, NTILE, 1)?;
+        let tile = |(row, count): (usize, Option<i64>)| {
+            let Some(count) = count else { return Ok(None) };
+            let Some(count) = usize::try_from(count).ok().filter(|count| *count > 0) else {
+                return exec_err!("argument 1 of `{NTILE}` must be positive, and is {count}");
+            };
+            let count = count.min(rows);
+            let (size, larger) = (rows / count, rows % count);
+            let in_larger = larger * (size + 1);
+            let before =
+                if row < in_larger { row / (size + 1) } else { larger + (row - in_larger) / size };
+            Ok(Some(before as u64 + 1))
+        };
+        let tiles = counts.iter().enumerate().map(tile).collect::<Result<UInt64Array>>()?;
+        Ok(Arc::new(tiles))
+    }
+}
+
+/// `nth_value(x, n)`: the value in row `n` of the frame, from 1; NULL for a number that no row has.
+#[derive(Debug)]
+struct Nth {
+    ignores_nulls: bool,
+    is_reversed: bool,
+    numbers: Option<Int64Array>,
+    /// The next row: frames come in the order of their rows.
+    row: usize,
+}
+
+impl PartitionEvaluator for Nth {
+    fn evaluate(&mut self, values: &[ArrayRef], range: &Range<usize>) -> Result<ScalarValue> {
+        let [x, numbers, ..] = values else {
+            return internal_err!("`{NTH_VALUE}` without two arguments");
+        };
+        let numbers = match self.numbers.take() {
+            Some(known) => known,
+            None => integers(numbers, NTH_VALUE, 2)?,
+        };
+        let number = numbers.is_valid(self.row).then(|| numbers.value(self.row));
+        self.numbers = Some(numbers);
+        self.row += 1;
+        let before = number.and_then(|number| usize::try_from(number.checked_sub(1)?).ok());
+        let at = before.and_then(|before| match (self.ignores_nulls, self.is_reversed) {
+            (false, false) => range.clone().nth(before),
+            (false, true) => range.clone().nth_back(before),
+            (true, false) => range.clone().filter(|row| x.is_valid(*row)).nth(before),
+            (true, true) => range.clone().rev().filter(|row| x.is_valid(*row)).nth(before),
+        });
+        match at {
+            Some(row) => ScalarValue::try_from_array(x, row),
+            None => ScalarValue::try_from(x.data_type()),
+        }
+    }
+
+    fn uses_window_frame(&self) -> bool {
+        true
+    }
+}
+
+/// `lag(x, n, otherwise)` and `lead`: the value `n` rows before or behind.
+#[derive(Debug)]
+pub(super) struct Shifts {
+    function: String,
+    kind: DataType,
+    /// True if positive numbers are of rows before.
+    is_back: bool,
+    ignores_nulls: bool,
+}
+
+impl Shifts {
+    pub(super) fn new(inner: &WindowUDF, args: &PartitionEvaluatorArgs) -> Result<Self> {
+        let function = inner.name().to_string();
+        let field = inner.field(WindowUDFFieldArgs::new(args.input_fields(), &function))?;
+        let is_back = (function == "lag") != args.is_reversed();
+        let ignores_nulls = args.ignore_nulls();
+        Ok(Self { function, kind: field.data_type().clone(), is_back, ignores_nulls })
+    }
+}
+
+/// The row that is `by` rows from another one, of those with a value if these are given.
+fn shifted(row: usize, by: i128, rows: usize, valid: Option<&[usize]>) -> Option<usize> {
+    match valid {
+        Some(valid) if by > 0 => {
+            let next = valid.partition_point(|at| *at <= row) as i128;
+            valid.get(usize::try_from(next + by - 1).ok()?).copied()
+        }
+        Some(valid) if by < 0 => {
+            let count = valid.partition_point(|at| *at < row) as i128;
+            valid.get(usize::try_from(count + by).ok()?).copied()
+        }
+        _ => usize::try_from(row as i128 + by).ok().filter(|at| *at < rows),
+    }
+}
+
+impl PartitionEvaluator for Shifts {
+    fn evaluate_all(&mut self, values: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
+        let [x, numbers, rest @ ..] = values else {
+            return internal_err!("`{}` without two arguments", self.function);
+        };
+        let numbers = integers(numbers, &self.function, 2)?;
+        let x = converted(x, &self.kind)?;
+        let otherwise = match rest.first() {
+            Some(otherwise) => converted(otherwise, &self.kind)?,
+            None => new_null_array(&self.kind, rows),
+        };
+        let null = new_null_array(&self.kind, 1);
+        let valid: Option<Vec<usize>> =
+            self.ignores_nulls.then(|| (0..rows).filter(|row| x.is_valid(*row)).collect());
+        let sign = if self.is_back { -1 } else { 1 };
+        let place = |(row, number): (usize, Option<i64>)| match number {
+            None => (2, 0),
+            Some(number) => match shifted(row, sign * i128::from(number), rows, valid.as_deref()) {
+                Some(at) => (0, at),
+                None => (1, row),
+            },
+        };
+        let places: Vec<(usize, usize)> = numbers.iter().enumerate().map(place).collect();
+        Ok(interleave(&[x.as_ref(), otherwise.as_ref(), null.as_ref()], &places)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn rows_are_counted_with_and_without_nulls() {
+        let valid = [0, 2, 5];
+        for (row, by, all, with_value) in [
+            (2, 0, Some(2), Some(2)),
+            (2, 1, Some(3), Some(5)),
+            (2, 2, Some(4), None),
+            (3, -1, Some(2), Some(2)),
+            (3, -2, Some(1), Some(0)),
+            (3, -4, None, None),
+            (5, i128::from(i64::MAX), None, None),
+        ] {
+            assert_eq!(shifted(row, by, 6, None), all, "{row}, {by}");
+            assert_eq!(shifted(row, by, 6, Some(&valid)), with_value, "{row}, {by}");
+        }
+    }
+
+    #[test]
+    fn tiles_differ_by_one_row() {
+        let counts: ArrayRef =
+            Arc::new(Int64Array::from(vec![Some(3), Some(3), None, Some(9), Some(2)]));
+        let tiles = Tiles.evaluate_all(&[counts], 5).unwrap();
+        let want = [Some(1), Some(1), None, Some(4), Some(2)].into_iter().collect::<UInt64Array>();
+        assert_eq!(tiles.as_ref(), &want as &dyn Array);
+        let counts: ArrayRef = Arc::new(Int64Array::from(vec![0]));
+        assert!(Tiles.evaluate_all(&[counts], 1).is_err());
+    }
+}

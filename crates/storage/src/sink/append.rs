@@ -26,6 +26,7 @@ use super::target::check_no_archive;
 use super::{Item, SinkError};
 use crate::fail;
 use crate::source::cells::Raw;
+use crate::source::chunked::indices;
 use crate::source::location::{Location, Options, Root, StoragePath};
 use crate::source::tail::{self, Tail};
 use crate::source::{Access, ArrayReader, Stores, cf};
@@ -249,10 +250,8 @@ impl Append {
             grid.axes[growing.axis] = AxisGrid { len, first, chunk };
             grid
         });
-        let counts: Dims = grid.axes.iter().map(AxisGrid::count).collect();
-        let all = Region { start: counts.iter().map(|_| 0).collect(), end: counts };
-        let many = if growing.is_some() { all.cells() } else { 0 };
-        (0..many).map(move |i| grid.region(&position(&all, i)))
+        let many = growing.map_or(0, |_| grid.count());
+        (0..many).map(move |i| grid.region(&grid.unravel(i)))
     }
 
     /// Writes the cells of a box of the result `name`: dense, row-major, little-endian, with a validity byte for each
@@ -285,16 +284,7 @@ impl Append {
     /// Writes stored cells of a region of the grown array, object by object.
     async fn write(&self, growing: &Growing, at: &Region, cells: &[u8]) -> Result<(), SinkError> {
         let grid = Grid::regular(&growing.shape, &growing.object);
-        let (first, last): (Dims, Dims) = (0..at.rank())
-            .map(|a| {
-                let (low, high) =
-                    (at.start[a] / growing.object[a], at.end[a].div_ceil(growing.object[a]));
-                (low, high)
-            })
-            .unzip();
-        let objects = Region { start: first, end: last };
-        for i in 0..objects.cells() {
-            let index = position(&objects, i);
+        for index in indices(&grid.overlapping(at)) {
             let whole = grid.region(&index);
             let Some(new) = whole.intersect(at) else { continue };
             let key = format!("{}/{}", growing.name, growing.array.chunk_key(&index).as_str());
@@ -433,17 +423,6 @@ fn folder_at(url: &str, options: &Options, stores: &Stores) -> Result<Folder, Si
 
 fn internal(what: &str, reason: &str) -> SinkError {
     SinkError::Internal { what: what.into(), reason: reason.into() }
-}
-
-/// Index `i` of a box, row-major.
-fn position(of: &Region, mut i: u64) -> Dims {
-    let mut at = of.start.clone();
-    for a in (0..of.rank()).rev() {
-        let n = of.len(a).max(1);
-        at[a] += i % n;
-        i /= n;
-    }
-    at
 }
 
 /// Checks that a result fits its array.

@@ -28,6 +28,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use tessera_planner::region::{Dims, Region};
+use tessera_planner::tile::for_each_index;
 use zarrs::array::{FillValue, data_type};
 
 /// Upper bound on the chunks fetched concurrently for one region.
@@ -552,25 +553,8 @@ fn by_shard(shard: &Shard, units: Vec<Dims>) -> BTreeMap<Dims, Vec<Dims>> {
 }
 
 /// The indices of a box, row-major.
-fn indices(of: &Region) -> Vec<Dims> {
-    if of.is_empty() {
-        return Vec::new();
-    }
+pub(crate) fn indices(of: &Region) -> Vec<Dims> {
     let mut out = Vec::with_capacity(of.cells() as usize);
-    let mut at = of.start.clone();
-    loop {
-        out.push(at.clone());
-        let mut axis = at.len();
-        loop {
-            if axis == 0 {
-                return out;
-            }
-            axis -= 1;
-            at[axis] += 1;
-            if at[axis] < of.end[axis] {
-                break;
-            }
-            at[axis] = of.start[axis];
-        }
-    }
+    for_each_index(of, &mut |at| out.push(at.into()));
+    out
 }

@@ -6,7 +6,7 @@
 //!                  |## region ##|
 //! ```
 
-use crate::source::boxes::{copy_box, transpose};
+use crate::source::boxes::{copy_box, copy_strided};
 use crate::source::coords::{is_missing, scalars, unpacked};
 use crate::source::cut::{Cuts, CutsOf};
 use crate::source::error::SourceError;
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tessera_planner::catalog::{Decode, NAT};
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
-use tessera_planner::region::Region;
+use tessera_planner::region::{Dims, Region, strides};
 
 /// Upper bound on the parts that are read concurrently for one region.
 const CONCURRENT_MAX: usize = 16;
@@ -212,8 +212,11 @@ impl Joined {
         };
         let mut cells = vec![0; out.len()];
         self.decode_own(i, dtype, (fetched, region), &mut cells)?;
-        transpose(&cells, &region.shape(), order, out, dtype.size());
-        Ok(())
+        let shape = region.shape();
+        let (own, turned): (_, Dims) = (strides(&shape), order.iter().map(|&a| shape[a]).collect());
+        let from: Vec<i64> = order.iter().map(|&a| own[a]).collect();
+        let done = copy_strided((&cells, &from), (out, &strides(&turned)), &turned, dtype.size());
+        done.map_err(|reason| SourceError::Internal { array: format!("part {i}"), reason })
     }
 
     /// Decodes the cells of a part as they lie in it.

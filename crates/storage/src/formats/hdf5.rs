@@ -32,7 +32,7 @@ mod texts;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use codecs::{Blosc, Bzip2};
+pub(crate) use codecs::Blosc;
 pub(crate) use file::lookup3;
 
 use crate::formats::hdf5::dims::{Lengths, Part, Scales};

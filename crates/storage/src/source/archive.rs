@@ -198,8 +198,7 @@ impl Archive {
         };
         let unpacked = unpacked.map_err(|reason| self.damaged(&member, reason))?;
         self.checked(&member, &unpacked)?;
-        let unpacked = Bytes::from(unpacked.into_owned());
-        Ok(unpacked.slice(range.start as usize..range.end as usize))
+        Ok(Bytes::from(unpacked).slice(range.start as usize..range.end as usize))
     }
 
     fn checked(&self, member: &Member<'_>, bytes: &[u8]) -> std::result::Result<(), SourceError> {

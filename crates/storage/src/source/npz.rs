@@ -133,7 +133,7 @@ async fn read_member(
             let header = Header::parse(who, &content)?;
             header.check_len(who, content.len() as u64)?;
             let mut flat = header.flat("", 0);
-            flat.memory = Some(Bytes::from(content.into_owned()));
+            flat.memory = Some(Bytes::from(content));
             Ok((header, flat))
         }
         other => Err(SourceError::Unsupported {

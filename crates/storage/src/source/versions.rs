@@ -222,15 +222,21 @@ impl Hasher for Plain {
 /// it.
 pub(crate) fn object(origin: u64, place: &str, key: &str) -> u64 {
     let slash = if key.is_empty() { "" } else { "/" };
-    mixed([place, slash, key].into_iter().fold(origin ^ BASIS, texts))
+    let parts = [place, slash, key].into_iter();
+    mixed(parts.fold(origin ^ BASIS, |hash, text| fnv(hash, text.as_bytes())))
 }
 
-/// Continues a hash with a text.
+/// Continues a hash with bytes.
 ///
 /// # Source
 /// FNV-1a of 64 bits, RFC 9923.
-fn texts(before: u64, text: &str) -> u64 {
-    text.bytes().fold(before, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
+fn fnv(before: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(before, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+/// A digest that is the same in every process, hexadecimal.
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    format!("{:016x}", fnv(BASIS, bytes))
 }
 
 /// The version of a file: its inode, size and time of change in nanoseconds.
@@ -268,7 +274,7 @@ pub(crate) fn stamp_of(meta: &ObjectMeta) -> u64 {
 }
 
 pub(crate) fn of_text(text: &str) -> u64 {
-    mixed(texts(BASIS, text))
+    mixed(fnv(BASIS, text.as_bytes()))
 }
 
 fn above_absent(version: u64) -> u64 {

@@ -14,6 +14,7 @@ use crate::source::joined::{Joined, Part as JoinedPart, PartCells};
 use crate::source::location::{Combine, Options};
 use crate::source::reader::{ArrayReader, Layout};
 use crate::source::rests::Rests;
+use crate::source::versions::digest;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -541,15 +542,13 @@ fn bytes_of(value: Scalar, dtype: DType) -> Vec<u8> {
 
 /// A digest of the versions of all parts.
 fn version(all: &[Option<Variable>]) -> Option<String> {
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut versions = Vec::new();
     for v in all {
-        let text = match v {
+        let version = match v {
             Some(v) => v.source.version.as_deref()?,
             None => "",
         };
-        for b in text.bytes().chain([0]) {
-            hash = (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3);
-        }
+        versions.extend(version.bytes().chain([0]));
     }
-    Some(format!("{hash:016x}"))
+    Some(digest(&versions))
 }

@@ -13,3 +13,8 @@ pub(crate) fn wait<T>(work: impl FnOnce() -> T) -> T {
         _ => work(),
     }
 }
+
+/// True if an error means that a file does not exist.
+pub(crate) fn is_nothing(e: &std::io::Error) -> bool {
+    matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
+}

@@ -22,12 +22,12 @@ mod lease;
 mod order;
 
 use super::folder::{FileLock, Folder, Mode};
-use super::target::check_no_archive;
+use super::target::{check_no_archive, check_written};
 use super::{Item, SinkError};
 use crate::fail;
 use crate::source::cells::Raw;
 use crate::source::chunked::indices;
-use crate::source::location::{Location, Options, Root, StoragePath};
+use crate::source::location::{Location, Options};
 use crate::source::tail::{self, Tail};
 use crate::source::{Access, ArrayReader, Stores, cf};
 use bytes::Bytes;
@@ -414,9 +414,7 @@ impl Append {
 /// The store at `url`, to be written.
 fn folder_at(url: &str, options: &Options, stores: &Stores) -> Result<Folder, SinkError> {
     let location = Location::parse(url)?;
-    if let StoragePath::Object { root: root @ Root::Http { .. }, .. } = &location.path {
-        return Err(SinkError::ReadOnly { scheme: format!("{}://", root.scheme()) });
-    }
+    check_written(&location)?;
     check_no_archive(&location.display)?;
     Ok(Folder::below(&location, stores.at(&location, options, Access::Write)?))
 }

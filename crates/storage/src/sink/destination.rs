@@ -3,11 +3,11 @@
 use super::SinkError;
 use crate::disk;
 use crate::fail;
-use crate::source::store::Store;
+use crate::source::store::{Parts, Store};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -41,6 +41,16 @@ pub(crate) enum Destination {
 }
 
 impl Destination {
+    /// The destination at a store. `display` is its URL; `private` counts for directories.
+    pub(super) fn of(store: &Store, display: &str, private: bool) -> Destination {
+        match store.parts() {
+            Parts::Local(root) => Destination::Local { root, display: display.into(), private },
+            Parts::Object { client, prefix, timeout } => {
+                Destination::Object { client, prefix, timeout, store: store.clone() }
+            }
+        }
+    }
+
     pub(super) fn show(&self, key: &str) -> String {
         match self {
             Destination::Local { display, .. } if key.is_empty() => display.to_string(),
@@ -113,6 +123,20 @@ impl Destination {
                     .map(drop)
             }
         }
+    }
+
+    /// The objects below `key` of a bucket, with their keys relative to it, in no order.
+    pub(super) async fn list(&self, key: &str) -> Result<Vec<(String, ObjectMeta)>, SinkError> {
+        let Destination::Object { client, .. } = self else {
+            return Err(self.broken(key, "it is not in a bucket"));
+        };
+        let below = self.key(key)?;
+        let listed: Vec<_> = self.within(key, client.list(Some(&below)).try_collect()).await?;
+        let relative = |m: ObjectMeta| {
+            let rest = m.location.as_ref().strip_prefix(below.as_ref())?;
+            Some((rest.trim_start_matches('/').to_string(), m))
+        };
+        Ok(listed.into_iter().filter_map(relative).collect())
     }
 
     /// The key of an object in its bucket.

@@ -12,7 +12,6 @@ use super::destination::{Destination, join, make_all, new};
 use super::folder::Folder;
 use crate::disk;
 use crate::fail;
-use futures::TryStreamExt;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -99,14 +98,9 @@ impl Folder {
                     other => other.map_err(|e| SinkError::io(self.destination.show(key), &e)),
                 }
             }
-            Destination::Object { client, .. } => {
-                let below = self.destination.key(key)?;
-                let listed: Vec<_> =
-                    self.destination.within(key, client.list(Some(&below)).try_collect()).await?;
+            Destination::Object { .. } => {
                 let mut newest: BTreeMap<String, SystemTime> = BTreeMap::new();
-                for object in listed {
-                    let name = object.location.as_ref().strip_prefix(below.as_ref());
-                    let name = name.unwrap_or_default().trim_start_matches('/');
+                for (name, object) in self.destination.list(key).await? {
                     let Some((store, _)) = name.split_once('/') else { continue };
                     if store.ends_with(STORE) {
                         let known = newest.entry(store.into()).or_insert(SystemTime::UNIX_EPOCH);

@@ -9,6 +9,7 @@
 //! Statements can access only `data/` and `files/` of the warehouse's directory by path: the rest (the catalog,
 //! records of statements, keys) holds data of other users.
 
+use crate::disk::is_nothing;
 use crate::source::error::SourceError;
 use crate::source::location::{Location, Options, Root, StoragePath, trimmed};
 use serde::{Deserialize, Serialize};
@@ -440,11 +441,7 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
                 }
             }
             Ok(_) => at = next,
-            Err(e)
-                if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
-            {
-                at = next;
-            }
+            Err(e) if is_nothing(&e) => at = next,
             Err(e) => return Err(e),
         }
     }

@@ -14,11 +14,12 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tessera_exec::chunk::ipc::Message;
 use tessera_exec::error::Error;
 use tessera_planner::plan::StageId;
+use tessera_storage::lock;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -220,29 +221,25 @@ impl Cluster {
         Error::PartyLost { party: format!("worker {worker} at {address}"), reason }
     }
 
-    fn homes(&self) -> MutexGuard<'_, BTreeMap<String, Home>> {
-        self.homes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn give(&self, plan: &str, home: Home) {
-        self.homes().insert(plan.into(), home);
+        lock(&self.homes).insert(plan.into(), home);
     }
 
     pub(crate) fn take_back(&self, plan: &str) {
-        self.homes().remove(plan);
+        lock(&self.homes).remove(plan);
         self.posts.prune(&self.registry);
     }
 
     /// Refuses workers for a reason, also those that have joined, so that they join another server; without a reason
     /// workers are accepted.
     pub fn refuse(&self, reason: Option<String>) {
-        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+        *lock(&self.refusal) = reason;
     }
 
     /// Stops accepting workers.
     pub async fn close(&self) {
         self.end.cancel();
-        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let server = lock(&self.server).take();
         if let Some(server) = server {
             server.shutdown().await;
         }
@@ -270,7 +267,7 @@ struct ServerCalls {
 impl ServerCalls {
     /// Fails while the server accepts no workers.
     fn accepts(&self) -> Result<(), Fault> {
-        match &*self.refusal.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*lock(&self.refusal) {
             Some(reason) => Err(Fault::Unreachable(reason.clone())),
             None => Ok(()),
         }
@@ -360,7 +357,7 @@ impl Service for ServerCalls {
         }
         let ChunkTicket { plan, stage, number, output, at: _ } = ticket;
         let home = {
-            let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
+            let homes = lock(&self.homes);
             homes.get(&plan).cloned()
         };
         let home = home.ok_or_else(|| Fault::NotFound(format!("plan `{plan}`")))?;

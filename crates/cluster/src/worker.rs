@@ -41,13 +41,14 @@ use serde::de::DeserializeOwned;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tessera_exec::chunk::Chunk;
 use tessera_exec::chunk::ipc::Message;
 use tessera_exec::error::{Error, ErrorReport};
 use tessera_exec::run::Runtime;
 use tessera_exec::store::FinishedChunk;
+use tessera_storage::lock;
 use tessera_storage::source::Stores;
 use tokio_util::sync::CancellationToken;
 
@@ -210,8 +211,7 @@ impl Worker {
                 // Another server, or one that lost sight of the worker: it does not count on its chunks.
                 self.park();
             }
-            *self.scheduler.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(scheduler.clone());
+            *lock(&self.scheduler) = Some(scheduler.clone());
             before = place;
             let every = Duration::from_millis(welcome.beat_ms.max(10));
             loop {
@@ -291,7 +291,7 @@ impl Worker {
     fn is_free(&self) -> bool {
         let rows = self.rows.load();
         let runs = self.orders.load(Relaxed) + rows.running + rows.kept;
-        runs == 0 && self.plans().known.is_empty()
+        runs == 0 && lock(&self.plans).known.is_empty()
     }
 
     fn beat(&self, welcome: &Welcome, hello: &Hello, draining: bool) -> Beat {
@@ -300,7 +300,7 @@ impl Worker {
     }
 
     fn load(&self) -> Load {
-        let plans: Vec<Arc<Known>> = self.plans().known.values().cloned().collect();
+        let plans: Vec<Arc<Known>> = lock(&self.plans).known.values().cloned().collect();
         let (retained, retained_bytes) = self.retained_figures();
         let rows = self.rows.load();
         let mut load = Load {
@@ -329,17 +329,13 @@ impl Worker {
         load
     }
 
-    fn plans(&self) -> MutexGuard<'_, Plans> {
-        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The address of the server that it joined.
     fn server(&self) -> Option<String> {
-        self.scheduler.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.scheduler).clone()
     }
 
     fn known(&self, plan: &str) -> Result<Arc<Known>, Fault> {
-        let known = self.plans().known.get(plan).cloned();
+        let known = lock(&self.plans).known.get(plan).cloned();
         known.ok_or_else(|| Fault::NotFound(format!("plan `{plan}`")))
     }
 

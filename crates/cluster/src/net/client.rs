@@ -12,9 +12,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tessera_exec::chunk::ipc::Message;
+use tessera_storage::lock;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
@@ -180,11 +181,11 @@ impl Peers {
 
     /// Closes the connection to a lost party.
     pub fn forget(&self, address: &str) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(address);
+        lock(&self.open).remove(address);
     }
 
     fn client(&self, address: &str) -> Result<FlightServiceClient<Channel>, Fault> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&self.open);
         let channel = match open.get(address) {
             Some(channel) => channel.clone(),
             None => {

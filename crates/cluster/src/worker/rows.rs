@@ -11,11 +11,12 @@ use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tessera_exec::error::{Error, ErrorReport};
 use tessera_exec::rows::ROWS_LACKS;
 use tessera_planner::error::Class;
+use tessera_storage::lock;
 
 /// Upper bound on the statements that have rows on a worker, and on the forgotten ones that it remembers.
 const QUERIES_MAX: usize = 1024;
@@ -72,17 +73,13 @@ struct Queries {
 }
 
 impl Rows {
-    fn queries(&self) -> MutexGuard<'_, Queries> {
-        self.queries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn load(&self) -> RowsLoad {
         self.runner.get().map(|runner| runner.load()).unwrap_or_default()
     }
 
     /// Notes that a statement has tasks here.
     fn begin(&self, query: [u8; 16]) -> Result<(), Fault> {
-        let mut queries = self.queries();
+        let mut queries = lock(&self.queries);
         if queries.forgotten.contains(&query) {
             return Err(Fault::NotFound("rows of a statement that is over".into()));
         }
@@ -97,7 +94,7 @@ impl Rows {
     /// Forgets a statement that is over.
     pub(super) fn forget(&self, query: [u8; 16]) {
         {
-            let mut queries = self.queries();
+            let mut queries = lock(&self.queries);
             queries.known.remove(&query);
             queries.forgotten.push_back(query);
             if queries.forgotten.len() > QUERIES_MAX {
@@ -112,7 +109,7 @@ impl Rows {
     /// Drops what there is of all statements, because the server that sent them disconnected, or has lost sight of this
     /// worker: then their tasks may come again.
     pub(super) fn drop_all(&self) {
-        let known = std::mem::take(&mut self.queries().known);
+        let known = std::mem::take(&mut lock(&self.queries).known);
         if let Some(runner) = self.runner.get() {
             known.into_iter().for_each(|query| runner.forget(query));
         }

@@ -7,11 +7,12 @@ use super::destination::Destination;
 use super::target::{Publish, Target, Written, missing_parent, staging};
 use super::{Host, Reserved, SinkError};
 use crate::fail;
+use crate::lock;
 use bytes::Bytes;
 use object_store::{MultipartUpload, ObjectStoreExt, PutMode, PutOptions};
 use std::fs;
 use std::io::{self, BufWriter, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
@@ -166,10 +167,7 @@ impl Write for ObjectWriter {
         match self.put(bytes) {
             Ok(()) => Ok(bytes.len()),
             Err(e) => {
-                self.failure
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .get_or_insert(e.clone());
+                lock(&self.failure).get_or_insert(e.clone());
                 Err(io::Error::other(e))
             }
         }

@@ -11,6 +11,7 @@ mod requests;
 
 use crate::formats::ChunkIndex;
 use crate::formats::view::{Pages, View};
+use crate::lock;
 use crate::manifest::{Chunks, Seal};
 use crate::source::codecs;
 use crate::source::cut::CutsOf;
@@ -26,7 +27,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tessera_planner::region::{Dims, Region};
 use tessera_planner::tile::for_each_index;
 use zarrs::array::{FillValue, data_type};
@@ -340,7 +341,7 @@ impl Chunked {
         shard: &Shard,
         of: &Dims,
     ) -> Result<Option<ShardIndex>, SourceError> {
-        let cached = self.indices.lock().unwrap_or_else(PoisonError::into_inner).get(of).cloned();
+        let cached = lock(&self.indices).get(of).cloned();
         if let Some(index) = cached {
             return Ok(index);
         }
@@ -356,7 +357,7 @@ impl Chunked {
             None => None,
             Some(bytes) => Some(self.decode_index(reader, shard, of, &bytes)?),
         };
-        let mut indices = self.indices.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut indices = lock(&self.indices);
         let each: usize = shard.counts.iter().product::<u64>() as usize * 16;
         if indices.len().saturating_mul(each) > INDEX_CACHE_BYTES_MAX {
             indices.clear();

@@ -6,6 +6,7 @@
 //!                  |## region ##|
 //! ```
 
+use crate::lock;
 use crate::source::boxes::{copy_box, copy_strided};
 use crate::source::coords::{is_missing, scalars, unpacked};
 use crate::source::cut::{Cuts, CutsOf};
@@ -17,7 +18,7 @@ use crate::source::versions::Versions;
 use futures::{StreamExt, TryStreamExt, stream};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tessera_planner::catalog::{Decode, NAT};
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
@@ -124,7 +125,7 @@ impl Joined {
             return None;
         };
         let Some(versions) = &self.versions else { return Some(r.clone()) };
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = lock(&self.opened);
         let open =
             || Arc::new(r.read_for(versions).sharing(CutsOf { cuts: self.cuts.clone(), part: i }));
         Some(opened.entry(i).or_insert_with(open).clone())
@@ -262,7 +263,7 @@ impl Joined {
     }
 
     fn asking(&self) -> Vec<Arc<ArrayReader>> {
-        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let opened = lock(&self.opened);
         opened.values().filter(|r| r.has_absent()).cloned().collect()
     }
 

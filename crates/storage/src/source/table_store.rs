@@ -3,6 +3,7 @@
 //! Readers of tables may request a file repeatedly; each request asks for the version that was found when the table
 //! was opened (`If-Match`), and the response is compared. Local files are read in blocks, and checked after each.
 
+use crate::lock;
 use crate::source::error::SourceError;
 use crate::source::fence::Fenced;
 use crate::source::location::Options;
@@ -23,7 +24,7 @@ use std::fmt;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Bytes of one read of a local file.
@@ -277,10 +278,6 @@ fn block_of(file: &File, part: &Range<u64>) -> std::io::Result<Vec<u8>> {
     // The memory may be larger than asked for.
     block.truncate(length);
     Ok(block)
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn refused(at: &Path, source: SourceError) -> Error {

@@ -3,13 +3,14 @@
 use futures::future::BoxFuture;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use tessera_engine::Handle;
 use tessera_engine::answer::Reply;
 use tessera_engine::error::Error;
 use tessera_engine::journal::{End, Journal, Record, now_ms};
 use tessera_engine::statement::{Keeper, StatementState};
+use tessera_storage::lock;
 use tessera_storage::sink::Version;
 use tokio::sync::{OwnedMutexGuard, watch};
 
@@ -236,11 +237,11 @@ impl Entry {
     }
 
     pub(super) fn touch(&self) {
-        *self.touched.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *lock(&self.touched) = Instant::now();
     }
 
     pub(super) fn idle(&self) -> Duration {
-        self.touched.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        lock(&self.touched).elapsed()
     }
 
     pub(super) fn bytes(&self) -> (u64, u64) {

@@ -1,17 +1,16 @@
 //! The server's side of a cluster: joins, chunks for workers, and relays.
 
 use crate::backlog::{Backlog, Waiting};
-use crate::net::{Credentials, Fault, Object, Peers, Server, Service, Unreached};
+use crate::net::{Answers, Credentials, Fault, Object, Peers, Server, Service, Unreached};
 use crate::registry::{Limits, Refused, Registry, check_version};
 use crate::rows::slots::RowsSlots;
 use crate::shelf::{IDLE, written};
 use crate::wire::{Advice, Beat, ChunkTicket, Hello, PlanNames, Version, Watch, Welcome};
-use crate::worker::{one, read};
+use crate::worker::{ROOM, one, read, with_room};
 use crate::worker_slots::{Stay, WorkerSlots};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -22,9 +21,6 @@ use tessera_planner::plan::StageId;
 use tessera_storage::lock;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-
-/// How long the server waits for memory for a chunk of an array in its memory.
-const ROOM: Duration = Duration::from_secs(5);
 
 /// Upper bound on chunks that the server relays concurrently from one worker to another. Each has a window of bytes in
 /// flight (8 MiB); together they leave room in a connection for messages of workers.
@@ -318,11 +314,7 @@ impl ServerCalls {
 
 #[async_trait]
 impl Service for ServerCalls {
-    async fn action(
-        &self,
-        kind: &str,
-        body: Bytes,
-    ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+    async fn action(&self, kind: &str, body: Bytes) -> Result<Answers, Fault> {
         let now = Instant::now();
         match kind {
             "ping" => Ok(one(&())),
@@ -361,18 +353,8 @@ impl Service for ServerCalls {
             homes.get(&plan).cloned()
         };
         let home = home.ok_or_else(|| Fault::NotFound(format!("plan `{plan}`")))?;
-        let until = Instant::now() + ROOM;
-        loop {
-            let home = home.clone();
-            let given = tokio::task::spawn_blocking(move || home(stage, number, output));
-            match given.await.map_err(|e| Fault::Unreachable(e.to_string()))? {
-                Some(Ok(messages)) => return Ok(Object::whole(messages)),
-                Some(Err(error)) => return Err(Fault::NotFound(error.to_string())),
-                None if Instant::now() > until => {
-                    return Err(Fault::Unreachable("the server has no memory for a chunk".into()));
-                }
-                None => tokio::time::sleep(Duration::from_millis(10)).await,
-            }
-        }
+        let give = move || home(stage, number, output);
+        let given = with_room("the server has no memory for a chunk", give).await?;
+        given.map(Object::whole).map_err(|error| Fault::NotFound(error.to_string()))
     }
 }

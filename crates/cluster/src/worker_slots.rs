@@ -29,8 +29,6 @@ struct Running {
     blamed: Option<BTreeMap<String, Instant>>,
 }
 
-impl Slot {}
-
 /// A running order, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Stay {

@@ -240,6 +240,12 @@ impl Error {
         }
     }
 
+    /// An error with a code of its own, which is not for want of memory.
+    pub fn reported(code: &str, class: Class, message: String, hint: Option<String>) -> Self {
+        let report = ErrorReport { code: code.into(), class, message, hint, may_fit: false };
+        Error::Reported(Box::new(report))
+    }
+
     /// Adds the failed operand to a kernel's error.
     pub(crate) fn met_in(self, spot: impl FnOnce() -> Spot) -> Self {
         match self {

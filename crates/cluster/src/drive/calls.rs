@@ -230,13 +230,7 @@ fn of_report(report: ErrorReport, worker: u32, address: &str) -> Stop {
 
 /// The error of a worker that has forgotten what it is asked for, as it left or joined again.
 pub(crate) fn forgotten(message: String) -> Error {
-    Error::Reported(Box::new(ErrorReport {
-        code: "not_found".into(),
-        class: Class::Retry,
-        message,
-        hint: None,
-        may_fit: false,
-    }))
+    Error::reported("not_found", Class::Retry, message, None)
 }
 
 /// Counts an order while it runs.

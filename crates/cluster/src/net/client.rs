@@ -2,11 +2,12 @@
 
 use super::credentials::Credentials;
 use super::reason::{Unreached, unreachable};
-use super::{ALIVE, CONNECTION_WINDOW, Fault, MESSAGE_BYTES_MAX, Object, STREAM_WINDOW, resolve};
+use super::{
+    ALIVE, Answers, CONNECTION_WINDOW, Fault, MESSAGE_BYTES_MAX, Object, STREAM_WINDOW, resolve,
+};
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::{Action, FlightData, Ticket};
 use bytes::{Bytes, BytesMut};
-use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -63,7 +64,7 @@ impl Peers {
         kind: &str,
         body: Bytes,
         within: Duration,
-    ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+    ) -> Result<Answers, Fault> {
         let mut client = self.client(address)?;
         let mut request = Request::new(Action { r#type: kind.into(), body });
         self.credentials.show(&mut request)?;

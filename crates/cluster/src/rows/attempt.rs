@@ -6,11 +6,10 @@ use super::pieces::{Pieces, Said, Unusable};
 use super::slots::Slot;
 use super::{CALL, Item, Items, RowsPlan, Task};
 use crate::drive::calls::{forgotten, of_worker};
-use crate::net::Fault;
+use crate::net::{Answers, Fault};
 use crate::wire::{RowsOrder, to_postcard};
 use bytes::Bytes;
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use std::time::Duration;
 use tessera_exec::error::{Error, ErrorReport};
 use tessera_exec::rows::{ROWS_HOLDER_LOST, ROWS_REFUSED, RowsDone};
@@ -66,8 +65,6 @@ pub(super) enum Ended {
     /// A failure that will repeat.
     Over(Error),
 }
-
-type Answers = BoxStream<'static, Result<Bytes, Fault>>;
 
 /// Held while a worker gets the plan of a stage.
 type Teaching = OwnedMutexGuard<bool>;

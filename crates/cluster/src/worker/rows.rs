@@ -4,7 +4,7 @@
 //! this worker, reads no answers any more, so what it sent is dropped.
 
 use super::{Worker, to_fault};
-use crate::net::{Fault, Peers};
+use crate::net::{Answers, Fault, Peers};
 use crate::wire::{RowsAsk, RowsOrder, from_postcard, to_postcard};
 use bytes::Bytes;
 use futures::StreamExt;
@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
-use tessera_exec::error::{Error, ErrorReport};
+use tessera_exec::error::Error;
 use tessera_exec::rows::ROWS_LACKS;
 use tessera_planner::error::Class;
 use tessera_storage::lock;
@@ -116,10 +116,7 @@ impl Rows {
     }
 
     /// Starts a task; its end is the last message of the stream.
-    pub(super) fn start(
-        &self,
-        body: &[u8],
-    ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+    pub(super) fn start(&self, body: &[u8]) -> Result<Answers, Fault> {
         let order: RowsOrder = from_postcard(body)?;
         let runner = self.runner_of(order.query)?;
         if order.plan.is_none() && !runner.knows(order.query, order.stage) {
@@ -130,10 +127,7 @@ impl Rows {
     }
 
     /// Gives another worker a part of the rows that are kept here.
-    pub(super) fn part(
-        &self,
-        body: &[u8],
-    ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+    pub(super) fn part(&self, body: &[u8]) -> Result<Answers, Fault> {
         let ask: RowsAsk = from_postcard(body)?;
         let runner = self.runner_of(ask.query)?;
         if ask.plan.is_none() && !runner.knows(ask.query, ask.stage) {
@@ -155,16 +149,13 @@ impl Rows {
     }
 }
 
-fn lacks() -> BoxStream<'static, Result<Bytes, Fault>> {
+fn lacks() -> Answers {
     let lacks = Ok(Bytes::from_static(&[ROWS_LACKS]));
     stream::once(std::future::ready(lacks)).boxed()
 }
 
 /// The answers, with faults for errors. A panic is an error, never the end of the rows.
-fn faults(
-    what: String,
-    answers: BoxStream<'static, Result<Bytes, Error>>,
-) -> BoxStream<'static, Result<Bytes, Fault>> {
+fn faults(what: String, answers: BoxStream<'static, Result<Bytes, Error>>) -> Answers {
     let answers = AssertUnwindSafe(answers).catch_unwind();
     let answers = answers.map(move |answer| match answer {
         Ok(answer) => answer.map_err(|e| to_fault(&e)),
@@ -178,11 +169,7 @@ fn faults(
 ///
 /// # Errors
 /// Those of [`Peers::action`].
-pub async fn ask_rows(
-    peers: &Peers,
-    address: &str,
-    ask: &RowsAsk,
-) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+pub async fn ask_rows(peers: &Peers, address: &str, ask: &RowsAsk) -> Result<Answers, Fault> {
     peers.action(address, "rows_part", to_postcard(ask)?, CALL).await
 }
 
@@ -195,11 +182,5 @@ impl Worker {
 
 /// The error of a task that another place has to run.
 fn unsupported(message: String) -> Error {
-    Error::Reported(Box::new(ErrorReport {
-        code: "unsupported".into(),
-        class: Class::User,
-        message,
-        hint: None,
-        may_fit: false,
-    }))
+    Error::reported("unsupported", Class::User, message, None)
 }

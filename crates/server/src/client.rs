@@ -252,13 +252,7 @@ impl Connection {
 
     /// Creates a session.
     async fn new_session(&self) -> Result<String, Error> {
-        let made = self.json(Method::POST, "/v1/sessions", None).await?;
-        match made["id"].as_str() {
-            Some(id) if id.bytes().all(|b| b.is_ascii_alphanumeric()) => Ok(id.into()),
-            _ => Err(Error::Protocol {
-                reason: "a session has no id; is this a Tessera server?".into(),
-            }),
-        }
+        id_of(&self.json(Method::POST, "/v1/sessions", None).await?, "a session")
     }
 
     /// Sends the locals that a statement names, and runs it.
@@ -304,14 +298,7 @@ impl Connection {
             body["request_id"] = uuid::Uuid::new_v4().simple().to_string().into();
         }
         let mut status = self.json(Method::POST, "/v1/statements", Some(&body)).await?;
-        let id = match status["id"].as_str() {
-            Some(id) if id.bytes().all(|b| b.is_ascii_alphanumeric()) => id.to_string(),
-            _ => {
-                let reason = "a statement has no id; is this a Tessera server?".into();
-                return Err(Error::Protocol { reason });
-            }
-        };
-        let path = format!("/v1/statements/{id}");
+        let path = format!("/v1/statements/{}", id_of(&status, "a statement")?);
         let submitted = Submitted { connection: self.clone(), path: path.clone() };
         let started = Instant::now();
         loop {
@@ -377,6 +364,17 @@ impl Connection {
                 return Err(error);
             }
             tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// The id in a document of a server.
+fn id_of(document: &Value, what: &str) -> Result<String, Error> {
+    match document["id"].as_str() {
+        Some(id) if id.bytes().all(|b| b.is_ascii_alphanumeric()) => Ok(id.into()),
+        _ => {
+            let reason = format!("{what} has no id; is this a Tessera server?");
+            Err(Error::Protocol { reason })
         }
     }
 }
@@ -479,9 +477,7 @@ impl Engine for Remote {
             let id = lock(&self.shared.session).take();
             if let Some(id) = id {
                 // Without this request the server ends the session by itself after its timeout.
-                let path = format!("/v1/sessions/{id}");
-                let server = self.shared.servers.current();
-                let sent = self.shared.send(server, Method::DELETE, &path, None);
+                let sent = self.shared.clone().end_session(id);
                 if tokio::time::timeout(Duration::from_secs(2), sent).await.is_err() {
                     tracing::debug!("the session was not ended");
                 }

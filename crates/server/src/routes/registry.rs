@@ -163,10 +163,7 @@ impl Statements {
         }
         let mut known = lock(&self.known);
         if let Some((name, mark)) = &request {
-            let same = |e: &&Arc<Entry>| {
-                e.session == session && e.request.as_ref().is_some_and(|(n, _)| n == name)
-            };
-            if let Some(entry) = known.values().find(same) {
+            if let Some(entry) = known.values().find(|e| e.is_of(session.as_deref(), name)) {
                 return match entry.request.as_ref().is_some_and(|(_, m)| m == mark) {
                     true => Ok(entry.clone()),
                     false => Err(Error::RequestIdReused { request_id: name.clone() }),
@@ -187,11 +184,8 @@ impl Statements {
     /// # Errors
     /// The statements that earlier servers accepted are not known yet.
     pub(super) fn knows(&self, session: Option<&str>, name: &str) -> Result<bool, Error> {
-        let is_it = |e: &Arc<Entry>| {
-            e.session.as_deref() == session && e.request.as_ref().is_some_and(|(n, _)| n == name)
-        };
         if self.is_restored() {
-            Ok(lock(&self.known).values().any(is_it))
+            Ok(lock(&self.known).values().any(|e| e.is_of(session, name)))
         } else {
             Err(Error::Starting)
         }

@@ -46,7 +46,11 @@ impl Sessions {
         Ok(id)
     }
 
-    fn get(&self, id: &str) -> Result<Arc<dyn Engine>, Error> {
+    /// The engine of a session.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(super) fn get(&self, id: &str) -> Result<Arc<dyn Engine>, Error> {
         self.find(id).ok_or_else(|| Error::UnknownSession { id: id.into() })
     }
 

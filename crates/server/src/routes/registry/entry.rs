@@ -1,5 +1,6 @@
 //! A submitted statement: its state, its outcome, and its record in the journal.
 
+use crate::routes::stream;
 use futures::future::BoxFuture;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -187,6 +188,12 @@ impl Entry {
         self.finished
     }
 
+    /// True if it was submitted in this session with this id of the client.
+    pub(super) fn is_of(&self, session: Option<&str>, request_id: &str) -> bool {
+        self.session.as_deref() == session
+            && self.request.as_ref().is_some_and(|(id, _)| id == request_id)
+    }
+
     pub(in crate::routes) fn id(&self) -> &str {
         self.handle.id()
     }
@@ -246,10 +253,7 @@ impl Entry {
 
     pub(super) fn bytes(&self) -> (u64, u64) {
         match self.outcome.borrow().as_deref() {
-            Some(Outcome::Finished(replies)) => replies
-                .iter()
-                .map(|r| r.answer.bytes())
-                .fold((0, 0), |(m, d), (n, e)| (m + n, d + e)),
+            Some(Outcome::Finished(replies)) => stream::bytes(replies),
             _ => (0, 0),
         }
     }

@@ -14,7 +14,7 @@ use std::error::Error as StdError;
 use std::io;
 use std::sync::Arc;
 use tessera_exec::error::{Error as ExecError, ErrorReport};
-use tessera_planner::error::Class;
+use tessera_planner::error::{Class, causes_inside, with_causes};
 use tessera_storage::source::{SourceError, passing};
 
 /// Why a table could not be opened, or rows could not be planned or computed.
@@ -310,38 +310,14 @@ fn of_ours(error: &(dyn StdError + 'static)) -> Option<ErrorReport> {
 
 /// The report of the first error of exec or of the frontend among an error and its causes.
 fn ours_among(error: &(dyn StdError + 'static)) -> Option<ErrorReport> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if error.is::<ExecError>() || error.is::<tessera_frontend::Error>() {
-            return of_ours(error);
-        }
-        // An error of a file hides its cause from its chain of sources.
-        let file = error.downcast_ref::<io::Error>().and_then(|e| e.get_ref());
-        next = match file {
-            Some(inside) => Some(inside),
-            None => error.source(),
-        };
-    }
-    None
+    let is_ours =
+        |e: &&(dyn StdError + 'static)| e.is::<ExecError>() || e.is::<tessera_frontend::Error>();
+    causes_inside(error).find(is_ours).and_then(of_ours)
 }
 
 fn of_storage(error: &SourceError) -> ErrorReport {
     let report = report(error.code(), error.class(), with_causes(error), None);
     ErrorReport { hint: error.hint(), ..report }
-}
-
-/// The message, with the causes that it does not name.
-fn with_causes(error: &(dyn StdError + 'static)) -> String {
-    let mut message = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let text = cause.to_string();
-        if !message.contains(&text) {
-            message = format!("{message}: {text}");
-        }
-        next = cause.source();
-    }
-    message
 }
 
 impl From<DataFusionError> for Error {

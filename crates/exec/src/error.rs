@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use tessera_kernels::KernelError;
-use tessera_planner::error::Class;
+use tessera_planner::error::{Class, with_causes};
 use tessera_planner::region::Region;
 use tessera_storage::sink::SinkError;
 use tessera_storage::source::SourceError;
@@ -201,19 +201,10 @@ impl fmt::Display for ErrorReport {
 
 impl From<&Error> for ErrorReport {
     fn from(error: &Error) -> Self {
-        let mut message = error.to_string();
-        let mut next = std::error::Error::source(error);
-        while let Some(cause) = next {
-            let text = cause.to_string();
-            if !message.contains(&text) {
-                message = format!("{message}: {text}");
-            }
-            next = cause.source();
-        }
         ErrorReport {
             code: error.code().into(),
             class: error.class(),
-            message,
+            message: with_causes(error),
             hint: error.hint(),
             may_fit: error.may_fit(),
         }

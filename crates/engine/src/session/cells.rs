@@ -29,6 +29,7 @@ use tessera_exec::schedule::{Stats as ExecStats, Tiling as _};
 use tessera_exec::task::Sources;
 use tessera_frontend::surface::Decision;
 use tessera_planner::config::Config as PlanConfig;
+use tessera_planner::error::causes_inside;
 use tessera_planner::ir::NodeId;
 
 /// A cell query that is ready to run.
@@ -304,8 +305,7 @@ struct SharedError(Arc<dyn StdError + Send + Sync>);
 
 impl SharedError {
     fn report(&self) -> Option<&dyn Report> {
-        let mut next: Option<&(dyn StdError + 'static)> = Some(&*self.0);
-        while let Some(error) = next {
+        for error in causes_inside(&*self.0) {
             if let Some(ours) = error.downcast_ref::<ExecError>() {
                 return Some(ours);
             }
@@ -315,12 +315,6 @@ impl SharedError {
             if let Some(Error::Stage(ours)) = error.downcast_ref::<Error>() {
                 return Some(&*ours.0);
             }
-            // An error of a file hides its cause from its chain of sources.
-            let file = error.downcast_ref::<std::io::Error>().and_then(|e| e.get_ref());
-            next = match file {
-                Some(inside) => Some(inside),
-                None => error.source(),
-            };
         }
         None
     }

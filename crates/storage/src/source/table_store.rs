@@ -26,6 +26,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tessera_planner::error::causes;
 
 /// Bytes of one read of a local file.
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -286,15 +287,8 @@ fn refused(at: &Path, source: SourceError) -> Error {
 
 /// True if the operating system denied access.
 fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(e) = next {
-        let kind = e.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-        if kind == Some(std::io::ErrorKind::PermissionDenied) {
-            return true;
-        }
-        next = e.source();
-    }
-    false
+    let mut of_files = causes(error).filter_map(|e| e.downcast_ref::<std::io::Error>());
+    of_files.any(|e| e.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
 fn failed(at: &Path, source: std::io::Error) -> Error {

@@ -13,6 +13,7 @@
 mod arrays;
 mod attributes;
 mod bits;
+mod btree1;
 mod btree2;
 mod chunks;
 mod codecs;

@@ -12,12 +12,10 @@ use super::destination::{Destination, join, make_all, new, remove_tree};
 use super::target::{Reopen, Target, check_written, staging};
 use crate::disk::{self, is_nothing};
 use crate::fail;
-use crate::source::ahead::Ahead;
 use crate::source::chunked::Chunked;
 use crate::source::location::{Location, Options, trimmed};
 use crate::source::meta::ArrayMeta;
 use crate::source::reader::Layout;
-use crate::source::rests::Rests;
 use crate::source::store::{METADATA_BYTES_MAX, Store};
 use crate::source::{Access, ArrayReader, SourceError, Stores};
 use bytes::Bytes;
@@ -84,15 +82,8 @@ impl Folder {
             version: None,
             plain: false,
         };
-        ArrayReader {
-            source,
-            name: key.into(),
-            store: self.store.clone(),
-            layout: Layout::Chunked(Box::new(Chunked::new(meta, key.into(), &self.store))),
-            ahead: Ahead::default(),
-            moments: None,
-            rests: Rests::default(),
-        }
+        let layout = Layout::Chunked(Box::new(Chunked::new(meta, key.into(), &self.store)));
+        ArrayReader::new(source, key, self.store.clone(), layout)
     }
 
     /// True if it is below a prefix of a bucket.

@@ -8,12 +8,11 @@ use super::labels::{
     join_texts, joined, label_by_scalar, lengths, names, shown,
 };
 use crate::source::Opened;
-use crate::source::ahead::Ahead;
+use crate::source::coords::native;
 use crate::source::error::SourceError;
 use crate::source::joined::{Joined, Part as JoinedPart, PartCells};
 use crate::source::location::{Combine, Options};
 use crate::source::reader::{ArrayReader, Layout};
-use crate::source::rests::Rests;
 use crate::source::versions::digest;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -290,11 +289,9 @@ impl Job<'_> {
                 coords,
                 ..Dataset::default()
             },
-            readers: Vec::new(),
-            unsupported: BTreeMap::new(),
             groups: first.groups.clone(),
-            label: None,
             read: parts.iter().flat_map(|p| p.opened.read.iter().copied()).collect(),
+            ..Opened::default()
         };
         for part in &parts {
             for (name, error) in &part.opened.unsupported {
@@ -518,26 +515,15 @@ impl Job<'_> {
         };
         let store = files[0].part.opened.readers.first().map(|r| r.store.clone());
         let Some(store) = store else { return Err(self.fault("the first file has no arrays")) };
-        let reader = ArrayReader {
-            source: source.clone(),
-            name: first.name.to_string(),
-            store,
-            layout: Layout::Joined(Joined::new(axis, is_new, cells)),
-            ahead: Ahead::default(),
-            moments: None,
-            rests: Rests::default(),
-        };
+        let layout = Layout::Joined(Joined::new(axis, is_new, cells));
+        let reader = ArrayReader::new(source.clone(), &first.name, store, layout);
         let variable = Variable { dims, source, decode, ..first };
         Ok((variable, vec![Arc::new(reader)]))
     }
 }
 
 fn bytes_of(value: Scalar, dtype: DType) -> Vec<u8> {
-    let mut cell = value.cast(dtype).to_le_bytes()[..dtype.size()].to_vec();
-    if cfg!(target_endian = "big") {
-        cell.reverse();
-    }
-    cell
+    native(value.cast(dtype))[..dtype.size()].to_vec()
 }
 
 /// A digest of the versions of all parts.

@@ -25,6 +25,7 @@ pub mod sink;
 pub mod source;
 pub mod thrift;
 
+pub use disk::gone;
 pub use mutex::lock;
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl Destination {
         match self {
             Destination::Local { .. } => disk::wait(|| self.put_local(key, &bytes, sync)),
             Destination::Object { client, .. } => {
-                fail::point("zarr.object").map_err(|e| SinkError::io(self.show(key), &e))?;
+                fail::point("zarr.object").map_err(self.failed(key))?;
                 let path = self.key(key)?;
                 self.within(key, client.put(&path, bytes.into())).await.map(drop)
             }
@@ -95,7 +95,7 @@ impl Destination {
             file.write_all(bytes)?;
             if sync { file.sync_data() } else { Ok(()) }
         };
-        write().map_err(|e| SinkError::io(self.show(key), &e))
+        write().map_err(self.failed(key))
     }
 
     /// Removes everything below `key` (the root itself if empty). Missing objects are not an error.
@@ -103,7 +103,7 @@ impl Destination {
         match self {
             Destination::Local { root, .. } => {
                 let path = if key.is_empty() { root.clone() } else { root.join(key) };
-                disk::wait(|| remove_tree(&path)).map_err(|e| SinkError::io(self.show(key), &e))
+                disk::wait(|| remove_tree(&path)).map_err(self.failed(key))
             }
             Destination::Object { client, .. } => {
                 let below = self.key(key)?;
@@ -184,6 +184,11 @@ impl Destination {
             Err(SinkError::Source(crate::source::SourceError::NotFound { .. })) => Ok(()),
             other => other,
         }
+    }
+
+    /// The error of a call of the file system.
+    pub(super) fn failed(&self, key: &str) -> impl Fn(io::Error) -> SinkError {
+        move |e| SinkError::io(self.show(key), &e)
     }
 
     fn broken(&self, key: &str, reason: &str) -> SinkError {

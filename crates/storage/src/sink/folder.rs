@@ -136,8 +136,9 @@ impl Folder {
     /// Errors of the storage.
     pub fn make(&self, key: &str) -> Result<(), SinkError> {
         match &self.destination {
-            Destination::Local { root, .. } => make_all(&root.join(key), true)
-                .map_err(|e| SinkError::io(self.destination.show(key), &e)),
+            Destination::Local { root, .. } => {
+                make_all(&root.join(key), true).map_err(self.destination.failed(key))
+            }
             Destination::Object { .. } => Ok(()),
         }
     }
@@ -166,7 +167,7 @@ impl Folder {
         let mut names: Vec<String> = match &self.destination {
             Destination::Local { root, .. } => match disk::wait(|| files(&root.join(key))) {
                 Err(e) if is_nothing(&e) => Vec::new(),
-                listed => listed.map_err(|e| SinkError::io(self.destination.show(key), &e))?,
+                listed => listed.map_err(self.destination.failed(key))?,
             },
             Destination::Object { .. } => {
                 let listed = self.destination.list(key).await?.into_iter().map(|(name, _)| name);
@@ -221,10 +222,7 @@ impl Folder {
                 Ok(Version::default())
             }
             Destination::Object { .. } => {
-                let point = |step| {
-                    fail::document(key, step)
-                        .map_err(|e| SinkError::io(self.destination.show(key), &e))
-                };
+                let point = |step| fail::document(key, step).map_err(self.destination.failed(key));
                 point("put")?;
                 let version = self.put_object(key, bytes, &mode).await?;
                 point("stored")?;
@@ -285,16 +283,14 @@ impl Folder {
     /// # Errors
     /// Errors of the storage.
     pub async fn remove(&self, key: &str) -> Result<bool, SinkError> {
-        let point = |step| {
-            fail::document(key, step).map_err(|e| SinkError::io(self.destination.show(key), &e))
-        };
+        let point = |step| fail::document(key, step).map_err(self.destination.failed(key));
         point("remove")?;
         let there = match &self.destination {
             Destination::Local { root, .. } => match disk::wait(|| fs::remove_file(root.join(key)))
             {
                 Ok(()) => true,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => false,
-                Err(e) => return Err(SinkError::io(self.destination.show(key), &e)),
+                Err(e) => return Err(self.destination.failed(key)(e)),
             },
             Destination::Object { client, .. } => {
                 let there = self.store.head(key).await?.is_some();
@@ -314,13 +310,12 @@ impl Folder {
     /// # Errors
     /// Errors of the storage.
     pub async fn remove_all(&self, key: &str) -> Result<(), SinkError> {
-        let point =
-            |name| fail::point(name).map_err(|e| SinkError::io(self.destination.show(key), &e));
+        let point = |name| fail::point(name).map_err(self.destination.failed(key));
         point("data.remove")?;
         if let Destination::Local { root, .. } = &self.destination {
             for mark in ["zarr.json", ".zmetadata", ".zgroup", ".zarray"] {
                 let mark = root.join(key).join(mark);
-                remove_tree(&mark).map_err(|e| SinkError::io(self.destination.show(key), &e))?;
+                remove_tree(&mark).map_err(self.destination.failed(key))?;
             }
         }
         point("data.marks_removed")?;

@@ -10,7 +10,7 @@
 use super::SinkError;
 use super::destination::{Destination, join, make_all, new};
 use super::folder::Folder;
-use crate::disk;
+use crate::disk::{self, gone};
 use crate::fail;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -42,21 +42,15 @@ pub struct Leftover {
 impl Leftover {
     /// Releases and removes its lock.
     pub fn settled(self) {
-        if let Some((path, _file)) = self.lock
-            && let Err(e) = fs::remove_file(&path)
-        {
-            tracing::warn!(file = %path.display(), "cannot be removed: {e}");
+        if let Some((path, _file)) = self.lock {
+            gone(&path, fs::remove_file(&path));
         }
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if let Err(e) = fs::remove_file(&self.path)
-            && e.kind() != ErrorKind::NotFound
-        {
-            tracing::warn!(file = %self.path.display(), "cannot be removed: {e}");
-        }
+        gone(&self.path, fs::remove_file(&self.path));
     }
 }
 
@@ -81,7 +75,7 @@ impl Folder {
         };
         match disk::wait(make) {
             Ok(file) => Ok(Some(Claim { path, _file: file })),
-            Err(e) => Err(SinkError::io(self.destination.show(key), &e)),
+            Err(e) => Err(self.destination.failed(key)(e)),
         }
     }
 
@@ -95,7 +89,7 @@ impl Folder {
             Destination::Local { root, .. } => {
                 match disk::wait(|| local(&root.join(key), key, age)) {
                     Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-                    other => other.map_err(|e| SinkError::io(self.destination.show(key), &e)),
+                    other => other.map_err(self.destination.failed(key)),
                 }
             }
             Destination::Object { .. } => {
@@ -124,10 +118,8 @@ impl Folder {
             if part
                 && let Ok(file) = OpenOptions::new().write(true).open(entry.path())
                 && file.try_lock().is_ok()
-                && let Err(e) = fs::remove_file(entry.path())
-                && e.kind() != ErrorKind::NotFound
             {
-                tracing::warn!(file = %entry.path().display(), "cannot be removed: {e}");
+                gone(&entry.path(), fs::remove_file(entry.path()));
             }
         }
     }

@@ -307,10 +307,7 @@ impl Drive {
         let of = stage.0 as usize;
         let has_it = |has: &Has| has.get(of).is_some_and(|has| has.contains(number));
         let mut workers = holders.workers().filter(|(_, has)| has_it(has));
-        workers.find_map(|(worker, _)| {
-            let member = self.cluster.registry().member(worker);
-            member.filter(|m| m.state.is_here()).map(|m| m.hello.address)
-        })
+        workers.find_map(|(worker, _)| self.cluster.registry().address(worker))
     }
 
     /// The operands whose chunks a present party has.
@@ -368,7 +365,7 @@ impl Drive {
         let end = self.rounds(&mut state).await;
         self.set_round_runs(&[]);
         let posts = self.cluster.posts();
-        state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
+        posts.acquit(state.suspects.closed(), &self.id);
         state.suspects.open().for_each(|worker| posts.close(worker));
         end
     }
@@ -538,8 +535,7 @@ pub(crate) async fn forget(
     message: impl Serialize + Send + Sync,
 ) {
     let mut pause = Duration::from_millis(100);
-    while let Some(member) = cluster.registry().member(worker).filter(|m| m.state.is_here()) {
-        let address = member.hello.address;
+    while let Some(address) = cluster.registry().address(worker) {
         let result: Result<(), Fault> = cluster.peers().call(&address, kind, &message, CALL).await;
         let Err(fault) = result else { return };
         tracing::warn!(address, %fault, "a worker still has {what} of a statement that is over");

@@ -415,6 +415,11 @@ impl Registry {
         lock(&self.inner).members.get(&worker).cloned()
     }
 
+    /// The address of a worker that is present, as far as is known.
+    pub(crate) fn address(&self, worker: u32) -> Option<String> {
+        self.member(worker).filter(|m| m.state.is_here()).map(|m| m.hello.address)
+    }
+
     /// True if the worker is present, as far as is known.
     pub fn is_here(&self, worker: u32) -> bool {
         lock(&self.inner).members.get(&worker).is_some_and(|m| m.state.is_here())

@@ -328,23 +328,21 @@ impl Reader {
             if self.is_over {
                 return None;
             }
-            match self.items.recv().await {
-                Some(Ok(Item::Batch(messages))) => self.ready.extend(messages),
-                Some(Ok(Item::Done(message))) => {
-                    self.is_over = true;
-                    return Some(Ok(message));
+            let end = match self.items.recv().await {
+                Some(Ok(Item::Batch(messages))) => {
+                    self.ready.extend(messages);
+                    continue;
                 }
-                Some(Err(lost)) => {
-                    self.is_over = true;
-                    return Some(Err(lost));
-                }
+                Some(Ok(Item::Done(message))) => Ok(message),
+                Some(Err(lost)) => Err(lost),
                 None => {
                     // It panicked, or the runtime of the cluster has ended.
-                    self.is_over = true;
                     let what = "a task of rows was lost before its end".into();
-                    return Some(Err(RowsLost::Failed(Error::Broken { what })));
+                    Err(RowsLost::Failed(Error::Broken { what }))
                 }
-            }
+            };
+            self.is_over = true;
+            return Some(end);
         }
     }
 }

@@ -95,10 +95,12 @@ impl WorkerSlots {
         blamed.get(plan).is_none_or(|own| blamed.iter().all(|(p, last)| (own, plan) <= (last, p)))
     }
 
-    /// Clears a plan: its operands on the dead worker have ended well elsewhere.
-    pub(crate) fn acquit(&self, worker: u32, plan: &str) {
-        if let Some(blamed) = &mut lock(&self.slot(worker).running).blamed {
-            blamed.remove(plan);
+    /// Clears a plan: its operands on the dead workers have ended well elsewhere.
+    pub(crate) fn acquit(&self, workers: Vec<u32>, plan: &str) {
+        for worker in workers {
+            if let Some(blamed) = &mut lock(&self.slot(worker).running).blamed {
+                blamed.remove(plan);
+            }
         }
     }
 
@@ -165,7 +167,7 @@ mod tests {
         assert!(!slots.is_to_blame(1, "a") && !slots.is_to_blame(1, "b"));
         // The order of "b" began later.
         assert!(slots.is_first(1, "a") && !slots.is_first(1, "b"));
-        slots.acquit(1, "a");
+        slots.acquit(vec![1], "a");
         assert!(slots.is_to_blame(1, "b") && slots.is_first(1, "b"));
         slots.close(1);
         assert!(!slots.is_to_blame(1, "b") && slots.is_first(1, "b"));

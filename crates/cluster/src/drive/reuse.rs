@@ -182,8 +182,7 @@ impl Drive {
             }
         }
         for (worker, operands) in frees.into_iter().filter(|(_, operands)| !operands.is_empty()) {
-            let member = self.cluster.registry().member(worker).filter(|m| m.state.is_here());
-            let Some(address) = member.map(|m| m.hello.address) else { continue };
+            let Some(address) = self.cluster.registry().address(worker) else { continue };
             let unread = Unread { plan: self.id.clone(), operands };
             let freed: Result<(), Fault> =
                 self.cluster.peers().call(&address, "free", &unread, super::CALL).await;

@@ -54,7 +54,7 @@ impl RowsPlan {
     /// Fails a statement that is known to have killed workers.
     pub(super) fn judge(&self, state: &mut State) -> Result<(), RowsLost> {
         let posts = self.cluster.posts();
-        state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
+        posts.acquit(state.suspects.closed(), &self.id);
         let is_to_blame = |worker| posts.is_to_blame(worker, &self.id);
         let deaths = match state.poison {
             Some(deaths) => deaths,
@@ -75,7 +75,7 @@ impl RowsPlan {
         if !state.suspects.is_empty() {
             state.suspects.acquit(&task.ran());
             let posts = self.cluster.posts();
-            state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
+            posts.acquit(state.suspects.closed(), &self.id);
         }
     }
 
@@ -86,7 +86,7 @@ impl RowsPlan {
             return;
         }
         let posts = self.cluster.posts();
-        state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
+        posts.acquit(state.suspects.closed(), &self.id);
         state.suspects.acquit(&task.ran());
         state.suspects.closed().into_iter().for_each(|worker| posts.close(worker));
     }
@@ -95,7 +95,7 @@ impl RowsPlan {
     pub(super) fn close(&self) {
         let posts = self.cluster.posts();
         let mut state = lock(&self.state);
-        state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
+        posts.acquit(state.suspects.closed(), &self.id);
         state.suspects.open().for_each(|worker| posts.close(worker));
         posts.prune(self.cluster.registry());
     }

@@ -2,7 +2,8 @@
 
 use smallvec::SmallVec;
 use tessera_kernels::copy::{self, Strided};
-use tessera_planner::region::Dims;
+use tessera_planner::grid::Grid;
+use tessera_planner::region::{Dims, Region};
 
 /// The shape of a dense row-major buffer and a cell in it.
 pub(crate) type Place<'a> = (&'a [u64], &'a [u64]);
@@ -124,6 +125,12 @@ pub(crate) fn byte_strides(shape: &[u64], size: usize) -> SmallVec<[usize; 6]> {
         out[a] = out[a + 1] * shape[a + 1].max(1) as usize;
     }
     out
+}
+
+/// The box of a typical chunk of a grid that begins at `origin`: not the first one, which may be shorter.
+pub(crate) fn typical(grid: &Grid, origin: &[u64]) -> Region {
+    let at: Dims = grid.axes.iter().map(|g| u64::from(g.count() > 2)).collect();
+    grid.region(&at).moved_by(origin)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::source::Opened;
 use crate::source::reader::{ArrayReader, Layout};
 use crate::source::store::Store;
 use crate::source::texts;
-use crate::source::versions::Versions;
+use crate::source::versions::{SETTLED, Versions};
 use futures::{StreamExt, stream};
 use object_store::ObjectMeta;
 use std::collections::BTreeMap;
@@ -21,9 +21,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 use tessera_planner::catalog::CoordValues;
-
-/// A file that changed so recently may change again with the same time stamp: clocks of file systems tick slowly.
-const SETTLED: Duration = Duration::from_secs(2);
 
 /// Upper bound on the noted objects of a dataset: with more, opening it again costs no more than checking.
 const OBJECTS_MAX: usize = 256;

@@ -7,7 +7,7 @@
 //!   . # # # # . . .                  . 2 2 2 2 . . .
 //! ```
 
-use crate::source::boxes::copy_strided;
+use crate::source::boxes::{copy_strided, typical};
 use crate::source::cells::{Raw, swap_bytes};
 use crate::source::error::SourceError;
 use crate::source::reader::{ArrayReader, Fetched, Piece};
@@ -174,12 +174,7 @@ impl Flat {
         if self.memory.is_some() {
             return 0;
         }
-        let at: Vec<u64> = grid.axes.iter().map(|g| u64::from(g.count() > 2)).collect();
-        let mut region = grid.region(&at);
-        for (a, o) in origin.iter().enumerate() {
-            region.start[a] += o;
-            region.end[a] += o;
-        }
+        let region = typical(grid, origin);
         grid.count().saturating_mul(self.parts(reader, &region).len() as u64)
     }
 

@@ -28,7 +28,7 @@ const TAG_BYTES_MAX: usize = 16 << 20;
 /// Upper bound on the objects that a [`Read`] lists.
 const LISTED_MAX: usize = 512;
 /// A file that changed so recently may change again with the same time stamp: clocks of file systems tick slowly.
-const SETTLED: Duration = Duration::from_secs(2);
+pub(crate) const SETTLED: Duration = Duration::from_secs(2);
 /// Initial value of FNV-1a.
 const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 pub(crate) const ABSENT: u64 = 1;

@@ -23,6 +23,7 @@ mod order;
 
 use super::folder::{FileLock, Folder, Mode};
 use super::target::{check_no_archive, check_written};
+use super::zarr::encoded;
 use super::{Item, SinkError};
 use crate::fail;
 use crate::source::cells::Raw;
@@ -37,12 +38,9 @@ use lease::Lease;
 pub use order::check_labels;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::num::NonZeroU64;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use tessera_planner::catalog::{Coord, CoordValues};
 use tessera_planner::grid::{AxisGrid, Grid};
 use tessera_planner::region::{Dims, Region};
-use zarrs::array::codec::api::{ArrayToBytesCodecTraits, CodecOptions};
 use zarrs::array::{Array, ArrayBytes};
 
 /// An append that runs.
@@ -551,20 +549,11 @@ impl Growing {
         }
         let (from, to) = (new.relative_to(&at.start).start, new.relative_to(&origin).start);
         copy_box(cells, (&at.shape(), &from), &mut out, (&self.object, &to), &new.shape(), size);
-        let shape: Vec<NonZeroU64> =
-            self.object.iter().filter_map(|&n| NonZeroU64::new(n)).collect();
-        let options =
-            CodecOptions::default().with_concurrent_target(1).with_chunk_concurrent_minimum(1);
         let (dtype, fill) = (self.array.data_type(), self.array.fill_value());
-        let run = || {
-            let cells = ArrayBytes::new_flen(Cow::Owned(out));
-            self.array.codecs().encode(cells, &shape, dtype, fill, &options)
-        };
-        match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(Ok(bytes)) => tail::encode(&self.tail, bytes.into_owned())
-                .ok_or_else(|| internal(&self.name, "its codec is not written")),
-            Ok(Err(e)) => Err(internal(&self.name, &e.to_string())),
-            Err(_) => Err(internal(&self.name, "its codec failed")),
-        }
+        let cells = ArrayBytes::new_flen(Cow::Owned(out));
+        let bytes = encoded(&self.array.codecs(), cells, &self.object, dtype, fill)
+            .map_err(|reason| internal(&self.name, &reason))?;
+        tail::encode(&self.tail, bytes)
+            .ok_or_else(|| internal(&self.name, "its codec is not written"))
     }
 }

@@ -13,8 +13,8 @@ use datafusion::error::DataFusionError;
 use std::error::Error as StdError;
 use std::io;
 use std::sync::Arc;
-use tessera_exec::error::{Error as ExecError, ErrorReport, with_causes};
-use tessera_planner::error::Class;
+use tessera_exec::error::{Error as ExecError, ErrorReport};
+use tessera_planner::error::{Class, causes_inside, with_causes};
 use tessera_storage::source::{SourceError, passing};
 
 /// Why a table could not be opened, or rows could not be planned or computed.
@@ -308,21 +308,11 @@ fn of_ours(error: &(dyn StdError + 'static)) -> Option<ErrorReport> {
     error.downcast_ref::<SourceError>().map(of_storage)
 }
 
-/// An error and its causes. An error of a file hides its cause from its chain of sources.
-pub fn causes(error: &(dyn StdError + 'static)) -> impl Iterator<Item = &(dyn StdError + 'static)> {
-    std::iter::successors(Some(error), |&error| {
-        match error.downcast_ref::<io::Error>().and_then(|e| e.get_ref()) {
-            Some(inside) => Some(inside),
-            None => error.source(),
-        }
-    })
-}
-
 /// The report of the first error of exec or of the frontend among an error and its causes.
 fn ours_among(error: &(dyn StdError + 'static)) -> Option<ErrorReport> {
     let is_ours =
         |e: &&(dyn StdError + 'static)| e.is::<ExecError>() || e.is::<tessera_frontend::Error>();
-    causes(error).find(is_ours).and_then(of_ours)
+    causes_inside(error).find(is_ours).and_then(of_ours)
 }
 
 fn of_storage(error: &SourceError) -> ErrorReport {

@@ -38,6 +38,6 @@ pub mod tables;
 mod walk;
 
 pub use error::{
-    Error, NOT_A_TABLE, RowsErrorKind, causes, column_type, table_hint, table_reason, type_name,
+    Error, NOT_A_TABLE, RowsErrorKind, column_type, table_hint, table_reason, type_name,
 };
 pub use stand_in::stand_in;

@@ -10,9 +10,10 @@
 use crate::drive::Drive;
 use crate::rows::RowsPlan;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 use tessera_planner::plan::StageId;
+use tessera_storage::lock;
 
 /// The work that waits for workers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -38,33 +39,29 @@ struct Inner {
 }
 
 impl Backlog {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a plan. It is forgotten when it is dropped.
     pub(crate) fn add(&self, id: &str, plan: &Arc<Drive>) {
-        let mut inner = self.inner();
+        let mut inner = lock(&self.0);
         inner.plans.retain(|_, plan| plan.strong_count() > 0);
         inner.plans.insert(id.to_owned(), Arc::downgrade(plan));
     }
 
     /// Adds the rows of a statement. They are forgotten when they are dropped.
     pub(crate) fn add_rows(&self, id: &str, rows: &Arc<RowsPlan>) {
-        let mut inner = self.inner();
+        let mut inner = lock(&self.0);
         inner.rows.retain(|_, rows| rows.strong_count() > 0);
         inner.rows.insert(id.to_owned(), Arc::downgrade(rows));
     }
 
     /// The address of a worker that has the chunks of an operand of a plan.
     pub(crate) fn holder(&self, plan: &str, stage: StageId, number: u64) -> Option<String> {
-        let plan = self.inner().plans.get(plan).and_then(Weak::upgrade);
+        let plan = lock(&self.0).plans.get(plan).and_then(Weak::upgrade);
         plan?.holder(stage, number)
     }
 
     /// Keeps those plans that do not run.
     pub(crate) fn over(&self, plans: &mut Vec<String>) {
-        let inner = self.inner();
+        let inner = lock(&self.0);
         plans.retain(|id| inner.plans.get(id).is_none_or(|plan| plan.strong_count() == 0));
     }
 
@@ -72,7 +69,7 @@ impl Backlog {
     pub(crate) fn sample(&self, threads: u64, now: Instant) -> Waiting {
         // The last owner of a plan drops it without the lock.
         let (plans, rows) = {
-            let inner = self.inner();
+            let inner = lock(&self.0);
             let plans: Vec<Arc<Drive>> = inner.plans.values().filter_map(Weak::upgrade).collect();
             let rows: Vec<Arc<RowsPlan>> = inner.rows.values().filter_map(Weak::upgrade).collect();
             (plans, rows)
@@ -80,7 +77,7 @@ impl Backlog {
         let left = plans.iter().map(|plan| plan.left()).chain(rows.iter().map(|rows| rows.left()));
         let (operands, seconds) = left.fold((0, 0.0), |all, of| (all.0 + of.0, all.1 + of.1));
         drop((plans, rows));
-        self.inner().sampled(operands, seconds, threads, now)
+        lock(&self.0).sampled(operands, seconds, threads, now)
     }
 }
 

@@ -5,12 +5,13 @@
 //! scheduler drops chunks of the cache before it spills any.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use tessera_exec::store::{FinishedChunk, Resident, Store};
 use tessera_planner::key::StageKey;
 use tessera_planner::plan::{OutputRef, StageId};
 use tessera_planner::recover::Bitmap;
 use tessera_planner::tile::Tiling;
+use tessera_storage::lock;
 
 /// Stages of more operands are not cached: the cache has a place for each operand.
 const OPERANDS_MAX: u64 = 1 << 16;
@@ -58,11 +59,6 @@ impl ChunkCache {
         ChunkCache { store, limit, stages: Mutex::default() }
     }
 
-    fn stages(&self) -> MutexGuard<'_, Stages> {
-        // Each change is complete before anything can panic.
-        self.stages.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds the chunks of operands of one stage. Chunks in files are dropped.
     pub(crate) fn put(
         &self,
@@ -73,7 +69,7 @@ impl ChunkCache {
         if self.limit == 0 || tiling.plan().stage(stage).grid.count() > OPERANDS_MAX {
             return;
         }
-        let stages = &mut *self.stages();
+        let stages = &mut *lock(&self.stages);
         stages.uses += 1;
         let cached = stages.by_key.entry(key).or_insert_with(|| {
             let outputs = 0..tiling.plan().stage(stage).outputs.len() as u32;
@@ -104,12 +100,12 @@ impl ChunkCache {
 
     /// The operands of a stage whose chunks are present.
     pub(crate) fn operands(&self, key: &StageKey) -> Bitmap {
-        self.stages().by_key.get(key).map(CachedStage::present).unwrap_or_default()
+        lock(&self.stages).by_key.get(key).map(CachedStage::present).unwrap_or_default()
     }
 
     /// Removes and returns all chunks of a stage, by operand.
     pub(crate) fn take(&self, key: &StageKey) -> Vec<(u64, Vec<FinishedChunk>)> {
-        let stages = &mut *self.stages();
+        let stages = &mut *lock(&self.stages);
         let Some(cached) = stages.by_key.remove(key) else { return Vec::new() };
         let numbers = cached.operands.iter();
         let chunks = numbers.filter_map(|number| {
@@ -123,7 +119,7 @@ impl ChunkCache {
 
     /// Number of operands, and the bytes of their chunks.
     pub(crate) fn figures(&self) -> (u64, u64) {
-        let stages = &mut *self.stages();
+        let stages = &mut *lock(&self.stages);
         stages.count();
         (stages.by_key.values().map(|s| s.operands.len()).sum(), stages.bytes)
     }

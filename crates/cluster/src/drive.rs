@@ -40,7 +40,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 use suspects::Suspects;
 use tessera_exec::durable::Stored;
@@ -52,6 +52,7 @@ use tessera_planner::place::{Placement, Worker};
 use tessera_planner::plan::{StageId, Task};
 use tessera_planner::recover::{Bitmap, Reached, Recovery, reached, recover};
 use tessera_planner::tile::Tiling;
+use tessera_storage::lock;
 use tessera_storage::sink::{SharedOutput, ZarrWriter};
 use tessera_storage::source::is_in_memory;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -265,8 +266,8 @@ impl Drive {
 
     /// Progress of the workers so far.
     pub fn totals(&self) -> Totals {
-        let mut totals = self.totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        self.running().values().for_each(|progress| add(&mut totals, progress));
+        let mut totals = lock(&self.totals).clone();
+        lock(&self.running).values().for_each(|progress| add(&mut totals, progress));
         totals
     }
 
@@ -277,7 +278,7 @@ impl Drive {
 
     /// Operands that the workers have not run yet, and the approximate seconds of a thread for them.
     pub(crate) fn left(&self) -> (u64, f64) {
-        let runs = self.round_runs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let runs = lock(&self.round_runs).clone();
         let totals = self.totals();
         let stages = (0..).map(StageId).zip(runs.iter().zip(&totals.stages));
         stages.fold((0, 0.0), |(operands, all_s), (stage, ((runs, before), (ran, ran_s)))| {
@@ -294,46 +295,27 @@ impl Drive {
     fn set_round_runs(&self, runs: &[u64]) {
         let before = self.totals().stages.into_iter().map(|(ran, _)| ran);
         let runs = runs.iter().copied().zip(before).collect();
-        *self.round_runs.lock().unwrap_or_else(PoisonError::into_inner) = runs;
-    }
-
-    fn running(&self) -> MutexGuard<'_, BTreeMap<u64, OrderProgress>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.round_runs) = runs;
     }
 
     fn count(&self, f: impl FnOnce(&mut Totals)) {
-        f(&mut self.totals.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    fn holders(&self) -> MutexGuard<'_, Holders> {
-        self.holders.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn notified(&self) -> MutexGuard<'_, BTreeSet<u32>> {
-        self.notified.lock().unwrap_or_else(PoisonError::into_inner)
+        f(&mut lock(&self.totals));
     }
 
     /// The address of a present worker that has the chunks of an operand.
     pub(crate) fn holder(&self, stage: StageId, number: u64) -> Option<String> {
-        let mut holders = self.holders();
+        let mut holders = lock(&self.holders);
         let of = stage.0 as usize;
         let has_it = |has: &Has| has.get(of).is_some_and(|has| has.contains(number));
         let mut workers = holders.workers().filter(|(_, has)| has_it(has));
-        workers.find_map(|(worker, _)| {
-            let member = self.cluster.registry().member(worker);
-            member.filter(|m| m.state.is_here()).map(|m| m.hello.address)
-        })
-    }
-
-    fn encoded(&self) -> MutexGuard<'_, Option<Bytes>> {
-        self.encoded.lock().unwrap_or_else(PoisonError::into_inner)
+        workers.find_map(|(worker, _)| self.cluster.registry().address(worker))
     }
 
     /// The operands whose chunks a present party has.
     fn available(&self) -> Has {
         let registry = self.cluster.registry();
-        let mut holders = self.holders();
-        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut holders = lock(&self.holders);
+        let mut lost = lock(&self.lost);
         let is_here = |worker| is_permanent(worker) || registry.is_here(worker);
         for has in holders.lose(is_here) {
             lost.iter_mut().zip(&has).for_each(|(lost, has)| lost.extend(has));
@@ -344,7 +326,7 @@ impl Drive {
     /// The same for the server, which does not load its own chunks from workers.
     fn for_server(&self) -> Has {
         let mut available = self.available();
-        if let Some(own) = self.holders().of(SERVER) {
+        if let Some(own) = lock(&self.holders).of(SERVER) {
             let mine = available.iter_mut().zip(own).filter(|(_, own)| !own.is_empty());
             mine.for_each(|(all, _)| *all = Bitmap::default());
         }
@@ -383,7 +365,7 @@ impl Drive {
         let end = self.rounds(&mut state).await;
         self.set_round_runs(&[]);
         let posts = self.cluster.posts();
-        state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
+        posts.acquit(state.suspects.closed(), &self.id);
         state.suspects.open().for_each(|worker| posts.close(worker));
         end
     }
@@ -456,7 +438,7 @@ impl Drive {
         let Some(stored) = &self.stored else { return Ok(()) };
         let found = stored.find(&*self.tiling).await;
         let found = (0..).map(StageId).zip(found).filter(|(_, found)| !found.is_empty());
-        let mut holders = self.holders();
+        let mut holders = lock(&self.holders);
         holders.clear(DURABLE);
         let added = holders.add(DURABLE, STORAGE, found.collect());
         added.map_err(|e| Error::Broken { what: e.to_string() })
@@ -523,7 +505,7 @@ impl Drive {
 impl Drop for Drive {
     fn drop(&mut self) {
         self.cluster.take_back(&self.id);
-        let notified = std::mem::take(&mut *self.notified());
+        let notified = std::mem::take(&mut *lock(&self.notified));
         let Some(io) = &self.io else { return };
         for worker in notified {
             // Chunks are removed when no worker writes any more.
@@ -553,8 +535,7 @@ pub(crate) async fn forget(
     message: impl Serialize + Send + Sync,
 ) {
     let mut pause = Duration::from_millis(100);
-    while let Some(member) = cluster.registry().member(worker).filter(|m| m.state.is_here()) {
-        let address = member.hello.address;
+    while let Some(address) = cluster.registry().address(worker) {
         let result: Result<(), Fault> = cluster.peers().call(&address, kind, &message, CALL).await;
         let Err(fault) = result else { return };
         tracing::warn!(address, %fault, "a worker still has {what} of a statement that is over");

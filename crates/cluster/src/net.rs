@@ -16,7 +16,7 @@ mod server;
 pub use client::Peers;
 pub use credentials::{Credentials, Security};
 pub(crate) use reason::Unreached;
-pub use server::{Object, Server, Service};
+pub use server::{Answers, Object, Server, Service};
 
 use reason::unreachable;
 use thiserror::Error;

@@ -12,8 +12,9 @@ use crate::shelf::{IDLE, written};
 use crate::wire::ChunkTicket;
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tessera_storage::lock;
 
 const PROBE: Duration = Duration::from_millis(1500);
 /// Interval between probes of a cut route.
@@ -48,10 +49,6 @@ impl Reach {
         Arc::new(Reach { peers, cuts: Mutex::default() })
     }
 
-    fn cuts(&self) -> MutexGuard<'_, BTreeMap<String, Cut>> {
-        self.cuts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Fetches an object of at most `limit` bytes from a party; through the server if the route to the party is cut.
     ///
     /// # Errors
@@ -81,7 +78,7 @@ impl Reach {
     }
 
     fn is_cut(&self, party: &str) -> bool {
-        match self.cuts().get_mut(party) {
+        match lock(&self.cuts).get_mut(party) {
             Some(cut) => {
                 cut.wanted = Instant::now();
                 true
@@ -92,7 +89,7 @@ impl Reach {
 
     fn cut(&self, party: &str) {
         let now = Instant::now();
-        self.cuts().entry(party.to_owned()).or_insert_with(|| {
+        lock(&self.cuts).entry(party.to_owned()).or_insert_with(|| {
             tracing::warn!(party, "it is not reached; the server passes its chunks on");
             Cut { wanted: now, looked: now }
         });
@@ -101,7 +98,7 @@ impl Reach {
     /// The unreachable parties. Starts probes that are due.
     pub(crate) fn apart(self: &Arc<Self>) -> Vec<String> {
         let now = Instant::now();
-        let mut cuts = self.cuts();
+        let mut cuts = lock(&self.cuts);
         cuts.retain(|_, cut| now.duration_since(cut.wanted) < UNUSED);
         for (party, cut) in cuts.iter_mut() {
             if now.duration_since(cut.looked) < LOOK {
@@ -113,7 +110,7 @@ impl Reach {
                 if reach.peers.answers(&party, PROBE).await {
                     // The old connection may still wait for its next retry.
                     reach.peers.forget(&party);
-                    reach.cuts().remove(&party);
+                    lock(&reach.cuts).remove(&party);
                     tracing::info!(party, "it is reached again");
                 }
             });

@@ -11,8 +11,9 @@ use crate::net::Fault;
 use crate::wire::{Advice, Beat, GO_TOGETHER, Hello, Load, Version, Watch, Welcome};
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tessera_storage::lock;
 use thiserror::Error;
 use tokio::sync::watch;
 
@@ -206,10 +207,6 @@ impl Registry {
         self.limits
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn changed(&self) {
         self.changes.send_modify(|n| *n += 1);
     }
@@ -222,7 +219,7 @@ impl Registry {
     pub fn join(&self, hello: &Hello, version: &Version, now: Instant) -> Result<Welcome, Refused> {
         check_version(hello, version)?;
         let (server, beat_ms) = (self.server, self.limits.beat.as_millis() as u64);
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         let same = |m: &&mut Member| m.state.is_here() && m.hello.address == hello.address;
         let known = inner.members.values_mut().find(same);
         if let Some(member) = known {
@@ -265,7 +262,7 @@ impl Registry {
     /// Records that a worker could not join.
     pub(crate) fn refused(&self, hello: &Hello, fault: &Fault) {
         let detail = format!("worker `{}`: {}", hello.name, fault.reason());
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         let since = unix_ms().saturating_sub(REFUSED_MS);
         let is_it = |e: &Event| e.kind == "refused" && e.time_ms > since && e.detail == detail;
         if !inner.events.iter().any(is_it) {
@@ -276,7 +273,7 @@ impl Registry {
 
     /// Handles a heartbeat.
     pub fn beat(&self, beat: &Beat, now: Instant) -> Advice {
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         let Some(member) = inner.members.get_mut(&beat.worker) else { return Advice::Join };
         if !member.state.is_here() || member.hello.incarnation != beat.incarnation {
             return Advice::Join;
@@ -309,7 +306,7 @@ impl Registry {
 
     /// Marks a worker as left.
     pub fn leave(&self, beat: &Beat) {
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         let is_it = |m: &&mut Member| m.hello.incarnation == beat.incarnation && m.state.is_here();
         if let Some(member) = inner.members.get_mut(&beat.worker).filter(is_it) {
             member.load = beat.load.clone();
@@ -321,7 +318,7 @@ impl Registry {
 
     /// Marks a worker as lost; false if it was not present any more.
     pub fn lost(&self, worker: u32, why: &str) -> bool {
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         let was_here = inner.members.get(&worker).is_some_and(|m| m.state.is_here());
         if was_here {
             inner.end(&self.limits, worker, WorkerState::Lost, why);
@@ -334,7 +331,7 @@ impl Registry {
     /// Marks workers without a recent heartbeat as lost, and returns them.
     pub fn expire(&self, now: Instant) -> Vec<u32> {
         // Under one lock: a heartbeat that arrives now keeps its worker.
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         let here = inner.members.values().filter(|m| m.state.is_here());
         let silent: Vec<(u32, Duration)> = here
             .map(|m| (m.number, now.saturating_duration_since(m.heard)))
@@ -354,7 +351,7 @@ impl Registry {
     /// Requests a restart of each worker that gets orders, with the response to its next heartbeat, and returns their
     /// number. A worker that is silent, now or then, is ended by its supervisor.
     pub fn restart(&self, now: Instant) -> usize {
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         let recent = self.limits.dead_after;
         inner.watched.retain(|_, asked| now.saturating_duration_since(*asked) <= recent);
         let looked_after = inner.watched.clone();
@@ -379,7 +376,7 @@ impl Registry {
 
     /// The advice for a supervisor: restart the worker if it should have restarted by itself and did not.
     pub fn watch(&self, watch: Watch, now: Instant) -> Advice {
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         inner.watched.insert(watch.supervisor, now);
         let is_its = |m: &&Member| m.hello.supervisor == Some(watch.supervisor);
         let Some(member) = inner.members.values().rfind(is_its).filter(|m| m.restart) else {
@@ -402,40 +399,45 @@ impl Registry {
 
     /// The workers that get orders, by number.
     pub fn alive(&self) -> Vec<Member> {
-        let inner = self.inner();
+        let inner = lock(&self.inner);
         inner.members.values().filter(|m| m.state == WorkerState::Alive).cloned().collect()
     }
 
     /// Threads of the workers that get orders.
     pub(crate) fn threads(&self) -> u64 {
-        let inner = self.inner();
+        let inner = lock(&self.inner);
         let alive = inner.members.values().filter(|m| m.state == WorkerState::Alive);
         alive.map(|m| u64::from(m.hello.threads)).sum()
     }
 
     /// Looks up a worker by its number.
     pub fn member(&self, worker: u32) -> Option<Member> {
-        self.inner().members.get(&worker).cloned()
+        lock(&self.inner).members.get(&worker).cloned()
+    }
+
+    /// The address of a worker that is present, as far as is known.
+    pub(crate) fn address(&self, worker: u32) -> Option<String> {
+        self.member(worker).filter(|m| m.state.is_here()).map(|m| m.hello.address)
     }
 
     /// True if the worker is present, as far as is known.
     pub fn is_here(&self, worker: u32) -> bool {
-        self.inner().members.get(&worker).is_some_and(|m| m.state.is_here())
+        lock(&self.inner).members.get(&worker).is_some_and(|m| m.state.is_here())
     }
 
     /// True if a present worker had joined by `then`, as far as is known.
     pub fn has_since(&self, then: Instant) -> bool {
-        self.inner().members.values().any(|m| m.state.is_here() && m.joined <= then)
+        lock(&self.inner).members.values().any(|m| m.state.is_here() && m.joined <= then)
     }
 
     /// True if a present worker listens at the address, as far as is known.
     pub fn is_address(&self, address: &str) -> bool {
-        self.inner().members.values().any(|m| m.state.is_here() && m.hello.address == address)
+        lock(&self.inner).members.values().any(|m| m.state.is_here() && m.hello.address == address)
     }
 
     /// All present workers and the last ones that ended, by number.
     pub fn all(&self) -> Vec<Member> {
-        self.inner().members.values().cloned().collect()
+        lock(&self.inner).members.values().cloned().collect()
     }
 
     /// A counter of changes to workers.
@@ -451,12 +453,12 @@ impl Registry {
         statement: Option<&str>,
         detail: String,
     ) {
-        self.inner().note(&self.limits, kind, worker, statement, detail);
+        lock(&self.inner).note(&self.limits, kind, worker, statement, detail);
     }
 
     /// Recent events, the oldest first.
     pub fn events(&self) -> Vec<Event> {
-        self.inner().events.iter().cloned().collect()
+        lock(&self.inner).events.iter().cloned().collect()
     }
 }
 

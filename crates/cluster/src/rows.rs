@@ -36,9 +36,10 @@ use figures::Figures;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tessera_exec::error::Error;
+use tessera_storage::lock;
 use thiserror::Error as ThisError;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
@@ -143,7 +144,7 @@ impl RowsPlan {
 
     /// Tasks that may run at the same time on the current workers; at least one.
     pub fn turns(&self) -> usize {
-        let state = self.state();
+        let state = lock(&self.state);
         let alive = self.cluster.registry().alive();
         let able = alive.iter().filter(|m| !state.left_out.contains_key(&m.number));
         let threads: usize = able.map(|m| m.hello.threads as usize).sum();
@@ -168,25 +169,13 @@ impl RowsPlan {
 
     /// The work of the tasks so far.
     pub fn totals(&self) -> RowsTotals {
-        let lost = self.state().lost.len() as u64;
-        RowsTotals { lost, ..self.figures().totals() }
+        let lost = lock(&self.state).lost.len() as u64;
+        RowsTotals { lost, ..lock(&self.figures).totals() }
     }
 
     /// Tasks of the stages that are read that have not ended, and about the seconds of a thread for them.
     pub(crate) fn left(&self) -> (u64, f64) {
-        self.figures().left()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn figures(&self) -> MutexGuard<'_, Figures> {
-        self.figures.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn known(&self) -> MutexGuard<'_, BTreeMap<(u32, u32), Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.figures).left()
     }
 
     /// Starts a task. Connections and timers need the runtime of the cluster, whatever runtime the reader has.
@@ -213,7 +202,7 @@ impl RowsPlan {
         drop(counted);
         if let Err(lost) = end {
             if matches!(lost, RowsLost::Here(_)) {
-                self.figures().ran_here(task.stage);
+                lock(&self.figures).ran_here(task.stage);
             }
             // Without a reader the error is not needed.
             drop(items.send(Err(lost)).await);
@@ -242,11 +231,11 @@ impl RowsPlan {
                 Ended::Evicted => {}
                 Ended::Over(error) => return Err(RowsLost::Failed(error)),
                 Ended::Died => {
-                    self.figures().retried(worker);
+                    lock(&self.figures).retried(worker);
                     self.died(task, worker, alone).await?;
                 }
                 Ended::HolderLost { address, reason } => {
-                    self.figures().retried(worker);
+                    lock(&self.figures).retried(worker);
                     self.holder_lost(task, &address, reason, &mut failures).await?;
                 }
                 Ended::Cannot(error) if !self.is_suspect(task) => {
@@ -283,7 +272,7 @@ impl RowsPlan {
         if *failures >= FAILURES_MAX {
             return Err(RowsLost::Failed(error));
         }
-        self.figures().retried(worker);
+        lock(&self.figures).retried(worker);
         let (stage, number) = (task.stage, task.number);
         tracing::warn!(stage, number, worker, %error, "a task of rows is tried again");
         tokio::time::sleep(Duration::from_millis(50 << *failures)).await;
@@ -293,7 +282,7 @@ impl RowsPlan {
     /// Gives a worker no more tasks of this statement.
     fn leave_out(&self, worker: u32, reason: String) {
         let what = format!("it cannot run rows of the statement: {reason}");
-        if self.state().left_out.insert(worker, reason).is_none() {
+        if lock(&self.state).left_out.insert(worker, reason).is_none() {
             self.cluster.registry().note("no_rows", Some(worker), Some(&self.statement), what);
         }
     }
@@ -302,7 +291,7 @@ impl RowsPlan {
 impl Drop for RowsPlan {
     fn drop(&mut self) {
         self.close();
-        let known = std::mem::take(&mut *self.known());
+        let known = std::mem::take(&mut *lock(&self.known));
         let workers: BTreeSet<u32> = known.into_keys().map(|(worker, _)| worker).collect();
         for worker in workers {
             let name = RowsName { query: self.query };
@@ -339,23 +328,21 @@ impl Reader {
             if self.is_over {
                 return None;
             }
-            match self.items.recv().await {
-                Some(Ok(Item::Batch(messages))) => self.ready.extend(messages),
-                Some(Ok(Item::Done(message))) => {
-                    self.is_over = true;
-                    return Some(Ok(message));
+            let end = match self.items.recv().await {
+                Some(Ok(Item::Batch(messages))) => {
+                    self.ready.extend(messages);
+                    continue;
                 }
-                Some(Err(lost)) => {
-                    self.is_over = true;
-                    return Some(Err(lost));
-                }
+                Some(Ok(Item::Done(message))) => Ok(message),
+                Some(Err(lost)) => Err(lost),
                 None => {
                     // The task panicked, or the runtime of the cluster has ended.
-                    self.is_over = true;
                     let what = "a task of rows was lost before its end".into();
-                    return Some(Err(RowsLost::Failed(Error::Broken { what })));
+                    Err(RowsLost::Failed(Error::Broken { what }))
                 }
-            }
+            };
+            self.is_over = true;
+            return Some(end);
         }
     }
 }

@@ -1,29 +1,26 @@
 //! The server's side of a cluster: joins, chunks for workers, and relays.
 
 use crate::backlog::{Backlog, Waiting};
-use crate::net::{Credentials, Fault, Object, Peers, Server, Service, Unreached};
+use crate::net::{Answers, Credentials, Fault, Object, Peers, Server, Service, Unreached};
 use crate::registry::{Limits, Refused, Registry, check_version};
 use crate::rows::slots::RowsSlots;
 use crate::shelf::{IDLE, written};
 use crate::wire::{Advice, Beat, ChunkTicket, Hello, PlanNames, Version, Watch, Welcome};
-use crate::worker::{one, read};
+use crate::worker::{ROOM, one, read, with_room};
 use crate::worker_slots::{Stay, WorkerSlots};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tessera_exec::chunk::ipc::Message;
 use tessera_exec::error::Error;
 use tessera_planner::plan::StageId;
+use tessera_storage::lock;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-
-/// How long the server waits for memory for a chunk of an array in its memory.
-const ROOM: Duration = Duration::from_secs(5);
 
 /// Upper bound on chunks that the server relays concurrently from one worker to another. Each has a window of bytes in
 /// flight (8 MiB); together they leave room in a connection for messages of workers.
@@ -220,29 +217,25 @@ impl Cluster {
         Error::PartyLost { party: format!("worker {worker} at {address}"), reason }
     }
 
-    fn homes(&self) -> MutexGuard<'_, BTreeMap<String, Home>> {
-        self.homes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn give(&self, plan: &str, home: Home) {
-        self.homes().insert(plan.into(), home);
+        lock(&self.homes).insert(plan.into(), home);
     }
 
     pub(crate) fn take_back(&self, plan: &str) {
-        self.homes().remove(plan);
+        lock(&self.homes).remove(plan);
         self.posts.prune(&self.registry);
     }
 
     /// Refuses workers for a reason, so that they join another server; workers that have already joined are refused
     /// too. Without a reason workers are accepted.
     pub fn refuse(&self, reason: Option<String>) {
-        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = reason;
+        *lock(&self.refusal) = reason;
     }
 
     /// Stops accepting workers.
     pub async fn close(&self) {
         self.end.cancel();
-        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let server = lock(&self.server).take();
         if let Some(server) = server {
             server.shutdown().await;
         }
@@ -270,7 +263,7 @@ struct ServerCalls {
 impl ServerCalls {
     /// Fails while the server accepts no workers.
     fn accepts(&self) -> Result<(), Fault> {
-        match &*self.refusal.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &*lock(&self.refusal) {
             Some(reason) => Err(Fault::Unreachable(reason.clone())),
             None => Ok(()),
         }
@@ -321,11 +314,7 @@ impl ServerCalls {
 
 #[async_trait]
 impl Service for ServerCalls {
-    async fn action(
-        &self,
-        kind: &str,
-        body: Bytes,
-    ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+    async fn action(&self, kind: &str, body: Bytes) -> Result<Answers, Fault> {
         let now = Instant::now();
         match kind {
             "ping" => Ok(one(&())),
@@ -360,22 +349,12 @@ impl Service for ServerCalls {
         }
         let ChunkTicket { plan, stage, number, output, at: _ } = ticket;
         let home = {
-            let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner);
+            let homes = lock(&self.homes);
             homes.get(&plan).cloned()
         };
         let home = home.ok_or_else(|| Fault::NotFound(format!("plan `{plan}`")))?;
-        let until = Instant::now() + ROOM;
-        loop {
-            let home = home.clone();
-            let given = tokio::task::spawn_blocking(move || home(stage, number, output));
-            match given.await.map_err(|e| Fault::Unreachable(e.to_string()))? {
-                Some(Ok(messages)) => return Ok(Object::whole(messages)),
-                Some(Err(error)) => return Err(Fault::NotFound(error.to_string())),
-                None if Instant::now() > until => {
-                    return Err(Fault::Unreachable("the server has no memory for a chunk".into()));
-                }
-                None => tokio::time::sleep(Duration::from_millis(10)).await,
-            }
-        }
+        let give = move || home(stage, number, output);
+        let given = with_room("the server has no memory for a chunk", give).await?;
+        given.map(Object::whole).map_err(|error| Fault::NotFound(error.to_string()))
     }
 }

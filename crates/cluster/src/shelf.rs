@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tessera_exec::chunk::Chunk;
 use tessera_exec::durable::Stored;
@@ -19,6 +19,7 @@ use tessera_exec::store::{FinishedChunk, Resident, Store};
 use tessera_planner::plan::{OutputRef, StageId};
 use tessera_planner::recover::Bitmap;
 use tessera_planner::tile::Tiling;
+use tessera_storage::lock;
 
 /// Timeout between pieces of a chunk.
 pub(crate) const IDLE: Duration = Duration::from_secs(10);
@@ -47,10 +48,6 @@ impl Kept {
         &self.tiling
     }
 
-    fn arrays(&self) -> MutexGuard<'_, BTreeMap<StageId, Array>> {
-        self.arrays.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn put(&self, stage: StageId, number: u64, chunks: &[Arc<Chunk>]) {
         let chunks = chunks.iter().map(|chunk| FinishedChunk::Memory(chunk.clone()));
         self.put_held(stage, number, chunks);
@@ -63,7 +60,7 @@ impl Kept {
         number: u64,
         chunks: impl IntoIterator<Item = FinishedChunk>,
     ) {
-        let mut arrays = self.arrays();
+        let mut arrays = lock(&self.arrays);
         let array = arrays.entry(stage).or_insert_with(|| {
             let outputs = 0..self.tiling.plan().stage(stage).outputs.len() as u32;
             let outputs = outputs.map(|output| {
@@ -82,7 +79,7 @@ impl Kept {
 
     /// Removes and returns the chunks of operands of a stage.
     pub(crate) fn take(&self, stage: StageId, numbers: &Bitmap) -> Vec<(u64, Vec<FinishedChunk>)> {
-        let mut arrays = self.arrays();
+        let mut arrays = lock(&self.arrays);
         let Some(array) = arrays.get_mut(&stage) else { return Vec::new() };
         let present = numbers.iter().filter(|number| array.operands.remove(*number));
         let present: Vec<u64> = present.collect();
@@ -96,7 +93,7 @@ impl Kept {
     /// The chunks of an operand, in memory or spilled.
     pub(crate) fn held(&self, stage: StageId, number: u64) -> Option<Vec<FinishedChunk>> {
         let outputs = {
-            let arrays = self.arrays();
+            let arrays = lock(&self.arrays);
             let array = arrays.get(&stage).filter(|a| a.operands.contains(number))?;
             array.outputs.clone()
         };
@@ -105,13 +102,13 @@ impl Kept {
 
     /// The operands whose chunks are on the shelf.
     pub(crate) fn operands(&self) -> Vec<(StageId, Bitmap)> {
-        self.arrays().iter().map(|(s, a)| (*s, a.operands.clone())).collect()
+        lock(&self.arrays).iter().map(|(s, a)| (*s, a.operands.clone())).collect()
     }
 
     /// Number of chunks, their bytes in memory, and their bytes in files.
     pub(crate) fn figures(&self) -> (u64, u64, u64) {
         let outputs: Vec<(u64, Vec<Arc<Resident>>)> =
-            self.arrays().values().map(|a| (a.operands.len(), a.outputs.clone())).collect();
+            lock(&self.arrays).values().map(|a| (a.operands.len(), a.outputs.clone())).collect();
         outputs.iter().fold((0, 0, 0), |(n, memory, files), (operands, outputs)| {
             let places = outputs.iter().map(|o| o.places());
             let (m, f) = places.fold((0, 0), |(m, f), place| (m + place.0, f + place.1));

@@ -23,7 +23,7 @@ pub use rows::{RowsLoad, RowsRunner, ask_rows};
 pub use schedulers::is_to_be_ended;
 
 use crate::cache::ChunkCache;
-use crate::net::{Credentials, Fault, Object, Peers, Server, Service};
+use crate::net::{Answers, Credentials, Fault, Object, Peers, Server, Service};
 use crate::reach::Reach;
 use crate::wire::{
     Advice, Beat, ChunkTicket, Hello, Load, PlanName, RetainedQuery, RowsName, Unread, Version,
@@ -41,13 +41,14 @@ use serde::de::DeserializeOwned;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tessera_exec::chunk::Chunk;
 use tessera_exec::chunk::ipc::Message;
 use tessera_exec::error::{Error, ErrorReport};
 use tessera_exec::run::Runtime;
 use tessera_exec::store::FinishedChunk;
+use tessera_storage::lock;
 use tessera_storage::source::Stores;
 use tokio_util::sync::CancellationToken;
 
@@ -59,8 +60,8 @@ const CALL: Duration = Duration::from_secs(4);
 const ASK: u32 = 10;
 /// How long a leaving worker waits until its chunks are no longer needed.
 const DRAIN: Duration = Duration::from_secs(30);
-/// How long a fetch of a spilled chunk waits for memory.
-const ROOM: Duration = Duration::from_secs(5);
+/// How long a fetch of a chunk waits for memory, or for its turn to be relayed.
+pub(crate) const ROOM: Duration = Duration::from_secs(5);
 
 /// Runs orders for a server, and serves its chunks to other parties.
 pub struct Worker {
@@ -212,8 +213,7 @@ impl Worker {
                 // chunks.
                 self.park();
             }
-            *self.scheduler.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(scheduler.clone());
+            *lock(&self.scheduler) = Some(scheduler.clone());
             before = place;
             let every = Duration::from_millis(welcome.beat_ms.max(10));
             loop {
@@ -293,7 +293,7 @@ impl Worker {
     fn is_free(&self) -> bool {
         let rows = self.rows.load();
         let runs = self.orders.load(Relaxed) + rows.running + rows.kept;
-        runs == 0 && self.plans().known.is_empty()
+        runs == 0 && lock(&self.plans).known.is_empty()
     }
 
     fn beat(&self, welcome: &Welcome, hello: &Hello, draining: bool) -> Beat {
@@ -302,7 +302,7 @@ impl Worker {
     }
 
     fn load(&self) -> Load {
-        let plans: Vec<Arc<Known>> = self.plans().known.values().cloned().collect();
+        let plans: Vec<Arc<Known>> = lock(&self.plans).known.values().cloned().collect();
         let (retained, retained_bytes) = self.retained_figures();
         let rows = self.rows.load();
         let mut load = Load {
@@ -331,17 +331,13 @@ impl Worker {
         load
     }
 
-    fn plans(&self) -> MutexGuard<'_, Plans> {
-        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The address of the server that it joined.
     fn server(&self) -> Option<String> {
-        self.scheduler.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.scheduler).clone()
     }
 
     fn known(&self, plan: &str) -> Result<Arc<Known>, Fault> {
-        let known = self.plans().known.get(plan).cloned();
+        let known = lock(&self.plans).known.get(plan).cloned();
         known.ok_or_else(|| Fault::NotFound(format!("plan `{plan}`")))
     }
 
@@ -359,23 +355,10 @@ impl Worker {
             match held {
                 FinishedChunk::Memory(chunk) => chunks.push(chunk),
                 FinishedChunk::File(file) => {
-                    let until = Instant::now() + ROOM;
-                    let loaded = loop {
-                        let (worker, file) = (self.clone(), file.clone());
-                        let load = move || worker.runtime.bring_back(&file);
-                        let loaded = tokio::task::spawn_blocking(load).await;
-                        if let Some(loaded) =
-                            loaded.map_err(|e| Fault::Unreachable(e.to_string()))?
-                        {
-                            break loaded;
-                        }
-                        if Instant::now() > until {
-                            return Err(Fault::Unreachable(
-                                "no memory is available to read a spilled chunk back".into(),
-                            ));
-                        }
-                        tokio::time::sleep(Duration::from_millis(10)).await;
-                    };
+                    let worker = self.clone();
+                    let load = move || worker.runtime.bring_back(&file);
+                    let short = "no memory is available to read a spilled chunk back";
+                    let loaded = with_room(short, load).await?;
                     chunks.push(loaded.map_err(|e| Fault::NotFound(e.to_string()))?);
                 }
             }
@@ -396,26 +379,15 @@ struct WorkerCalls(Arc<Worker>);
 
 #[async_trait]
 impl Service for WorkerCalls {
-    async fn action(
-        &self,
-        kind: &str,
-        body: Bytes,
-    ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+    async fn action(&self, kind: &str, body: Bytes) -> Result<Answers, Fault> {
         match kind {
             "ping" => Ok(one(&())),
             "plan" => Ok(one(&caught("a plan", self.0.learn(from_postcard(&body)?)).await?)),
-            "order" => {
-                if self.0.draining.load(Relaxed) {
-                    return Err(Fault::Unreachable("the worker is about to leave".into()));
-                }
-                caught("an order", self.0.order(from_postcard(&body)?)).await
+            "order" | "rows" if self.0.draining.load(Relaxed) => {
+                Err(Fault::Unreachable("the worker is about to leave".into()))
             }
-            "rows" => {
-                if self.0.draining.load(Relaxed) {
-                    return Err(Fault::Unreachable("the worker is about to leave".into()));
-                }
-                caught("a task of rows", async { self.0.rows.start(&body) }).await
-            }
+            "order" => caught("an order", self.0.order(from_postcard(&body)?)).await,
+            "rows" => caught("a task of rows", async { self.0.rows.start(&body) }).await,
             // Also while it drains: others would have to compute the rows again.
             "rows_part" => caught("a part of rows", async { self.0.rows.part(&body) }).await,
             "forget_rows" => {
@@ -460,6 +432,22 @@ async fn caught<T>(what: &str, answer: impl Future<Output = Result<T, Fault>>) -
     })
 }
 
+/// Tries until there is memory (`Some`), on threads for blocking calls and for [`ROOM`] at most; fails with `none`.
+pub(crate) async fn with_room<T: Send + 'static>(
+    none: &str,
+    attempt: impl Fn() -> Option<T> + Clone + Send + 'static,
+) -> Result<T, Fault> {
+    let until = Instant::now() + ROOM;
+    loop {
+        match tokio::task::spawn_blocking(attempt.clone()).await {
+            Ok(Some(found)) => return Ok(found),
+            Ok(None) if Instant::now() > until => return Err(Fault::Unreachable(none.into())),
+            Ok(None) => tokio::time::sleep(Duration::from_millis(10)).await,
+            Err(e) => return Err(Fault::Unreachable(e.to_string())),
+        }
+    }
+}
+
 /// Encodes an error for the server.
 fn to_fault(error: &Error) -> Fault {
     match serde_json::to_string(&ErrorReport::from(error)) {
@@ -478,6 +466,6 @@ fn json(value: &impl Serialize) -> Result<Bytes, Fault> {
     json.map(Bytes::from).map_err(|e| Fault::Broken(format!("a message has no JSON: {e}")))
 }
 
-pub(crate) fn one(value: &impl Serialize) -> BoxStream<'static, Result<Bytes, Fault>> {
+pub(crate) fn one(value: &impl Serialize) -> Answers {
     stream::once(std::future::ready(json(value))).boxed()
 }

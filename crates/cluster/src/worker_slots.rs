@@ -6,8 +6,9 @@
 
 use crate::registry::Registry;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
+use tessera_storage::lock;
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 
 /// The orders of all workers.
@@ -28,12 +29,6 @@ struct Running {
     blamed: Option<BTreeMap<String, Instant>>,
 }
 
-impl Slot {
-    fn running(&self) -> MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A running order, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Stay {
@@ -50,7 +45,7 @@ enum Gate {
 
 impl WorkerSlots {
     fn slot(&self, worker: u32) -> Arc<Slot> {
-        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = lock(&self.0);
         slots.entry(worker).or_default().clone()
     }
 
@@ -62,7 +57,7 @@ impl WorkerSlots {
             false => Gate::Shared(slot.gate.clone().read_owned().await),
         };
         let now = Instant::now();
-        let mut running = slot.running();
+        let mut running = lock(&slot.running);
         let (orders, last) = running.plans.entry(plan.to_owned()).or_insert((0, now));
         (*orders, *last) = (*orders + 1, now);
         drop(running);
@@ -71,15 +66,15 @@ impl WorkerSlots {
 
     /// Number of orders that run on a worker, of all plans.
     pub(crate) fn orders(&self, worker: u32) -> u32 {
-        let slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = lock(&self.0);
         let slot = slots.get(&worker);
-        slot.map_or(0, |slot| slot.running().plans.values().map(|(orders, _)| orders).sum())
+        slot.map_or(0, |slot| lock(&slot.running).plans.values().map(|(orders, _)| orders).sum())
     }
 
     /// Records the death of a worker. The first caller sees all of its plans: none leaves before that.
     pub(crate) fn died(&self, worker: u32) {
         let slot = self.slot(worker);
-        let running = &mut *slot.running();
+        let running = &mut *lock(&slot.running);
         let plans =
             || running.plans.iter().map(|(plan, (_, last))| (plan.clone(), *last)).collect();
         running.blamed.get_or_insert_with(plans);
@@ -88,40 +83,42 @@ impl WorkerSlots {
     /// True if only this plan can be the cause of a worker's death.
     pub(crate) fn is_to_blame(&self, worker: u32, plan: &str) -> bool {
         let slot = self.slot(worker);
-        let running = slot.running();
+        let running = lock(&slot.running);
         running.blamed.as_ref().is_some_and(|b| b.len() == 1 && b.contains_key(plan))
     }
 
     /// True if no other plan is a less likely cause.
     pub(crate) fn is_first(&self, worker: u32, plan: &str) -> bool {
         let slot = self.slot(worker);
-        let running = slot.running();
+        let running = lock(&slot.running);
         let Some(blamed) = &running.blamed else { return true };
         blamed.get(plan).is_none_or(|own| blamed.iter().all(|(p, last)| (own, plan) <= (last, p)))
     }
 
-    /// Clears a plan: its operands on the dead worker have ended well elsewhere.
-    pub(crate) fn acquit(&self, worker: u32, plan: &str) {
-        if let Some(blamed) = &mut self.slot(worker).running().blamed {
-            blamed.remove(plan);
+    /// Clears a plan: its operands on the dead workers have ended well elsewhere.
+    pub(crate) fn acquit(&self, workers: Vec<u32>, plan: &str) {
+        for worker in workers {
+            if let Some(blamed) = &mut lock(&self.slot(worker).running).blamed {
+                blamed.remove(plan);
+            }
         }
     }
 
     /// Ends the search for a cause: it is known, or no plan is left that could show it.
     pub(crate) fn close(&self, worker: u32) {
-        self.slot(worker).running().blamed = Some(BTreeMap::new());
+        lock(&self.slot(worker).running).blamed = Some(BTreeMap::new());
     }
 
     /// Forgets workers that the registry has forgotten.
     pub(crate) fn prune(&self, registry: &Registry) {
-        let mut slots = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = lock(&self.0);
         slots.retain(|worker, _| registry.member(*worker).is_some());
     }
 }
 
 impl Drop for Stay {
     fn drop(&mut self) {
-        let mut running = self.slot.running();
+        let mut running = lock(&self.slot.running);
         if let Some((orders, _)) = running.plans.get_mut(&self.plan) {
             *orders -= 1;
             if *orders == 0 {
@@ -170,7 +167,7 @@ mod tests {
         assert!(!slots.is_to_blame(1, "a") && !slots.is_to_blame(1, "b"));
         // The order of "b" began later.
         assert!(slots.is_first(1, "a") && !slots.is_first(1, "b"));
-        slots.acquit(1, "a");
+        slots.acquit(vec![1], "a");
         assert!(slots.is_to_blame(1, "b") && slots.is_first(1, "b"));
         slots.close(1);
         assert!(!slots.is_to_blame(1, "b") && slots.is_first(1, "b"));

@@ -7,6 +7,7 @@ pub use tessera_planner::error::Class;
 
 use std::error::Error as StdError;
 use std::fmt;
+use tessera_planner::error::causes;
 
 /// The report of an error of any stage. Each crate implements it for its error, so that the type survives inside
 /// [`Error::Stage`].
@@ -381,14 +382,12 @@ impl Error {
     pub fn detail(&self) -> Option<String> {
         let mut out: Vec<String> = Vec::new();
         let mut above = self.to_string();
-        let mut next = StdError::source(self);
-        while let Some(e) = next {
+        for e in causes(self).skip(1) {
             let text = e.to_string();
             if !above.contains(&text) {
                 out.push(text.clone());
             }
             above = text;
-            next = e.source();
         }
         (!out.is_empty()).then(|| out.join(": "))
     }

@@ -2,7 +2,8 @@
 
 use crate::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
+use tessera_storage::lock;
 use tokio::sync::Notify;
 
 /// A flag that kernels poll between blocks of work and that tasks can wait for.
@@ -46,7 +47,7 @@ impl CancelToken {
     pub fn child(&self) -> Self {
         // The list is locked while the flag is read: a concurrent `cancel` either finds the child in the list or has
         // already set the flag.
-        let mut children = self.inner.children.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut children = lock(&self.inner.children);
         let child = CancelToken::make(self.inner.cancelled.load(Ordering::Acquire));
         if children.len() >= 16 && children.len().is_power_of_two() {
             children.retain(|c| c.strong_count() > 0);
@@ -84,7 +85,7 @@ impl CancelToken {
 impl Inner {
     fn cancel(&self) {
         let children = {
-            let mut list = self.children.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut list = lock(&self.children);
             self.cancelled.store(true, Ordering::Release);
             std::mem::take(&mut *list)
         };

@@ -8,11 +8,12 @@ use crate::chunk::{Chunk, Field};
 use crate::error::Error;
 use crate::quota::{Account, Charge, Quota};
 use crate::schedule::Sink;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tessera_kernels::sort;
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::ChunkIndex;
 use tessera_planner::region::Region;
+use tessera_storage::lock;
 
 /// Collects the distinct values of result 0; masked cells are skipped.
 #[derive(Debug)]
@@ -47,8 +48,7 @@ impl Distinct {
     /// # Errors
     /// [`Error::ResultTooLarge`] if the quota has no room for them, [`Error::MemoryTaken`] if others hold it.
     pub fn finish(&self, chunk: u64) -> Result<[Vec<Arc<Chunk>>; 2], Error> {
-        let mut runs =
-            std::mem::take(&mut *self.runs.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut runs = std::mem::take(&mut *lock(&self.runs));
         let mut all =
             runs.pop().unwrap_or(SortedKeys { keys: vec![], counts: vec![], charge: None });
         while let Some(run) = runs.pop() {
@@ -217,7 +217,7 @@ impl Sink for Distinct {
         // Merging happens outside the lock: a run that is removed from the list belongs to this thread.
         loop {
             let partner = {
-                let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut runs = lock(&self.runs);
                 match runs.iter().position(|r| r.keys.len() <= 2 * run.keys.len()) {
                     Some(at) => runs.swap_remove(at),
                     None => {

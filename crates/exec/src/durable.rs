@@ -31,7 +31,8 @@ pub(crate) use stored::{Kept, loading_bytes};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+use tessera_storage::lock;
 use tessera_storage::sink::{Folder, SinkError};
 
 /// A size-limited store for the chunks of statements.
@@ -136,7 +137,7 @@ impl DurableStore {
 
     /// Bytes of the known chunks: written by this process, or found when a statement was run again.
     pub fn bytes(&self) -> u64 {
-        self.room().used
+        lock(&self.room).used
     }
 
     /// Counters over all statements since the start.
@@ -155,13 +156,9 @@ impl DurableStore {
         Ok(())
     }
 
-    fn room(&self) -> MutexGuard<'_, Room> {
-        self.room.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Reserves room for an object of a statement; false if the store is full.
     fn take(&self, statement: &str, bytes: u64) -> bool {
-        let mut room = self.room();
+        let mut room = lock(&self.room);
         let fits = room.used.saturating_add(bytes) <= self.limit;
         if fits {
             room.used += bytes;
@@ -174,7 +171,7 @@ impl DurableStore {
 
     /// Releases room reserved by [`DurableStore::take`].
     fn give(&self, statement: &str, bytes: u64) {
-        let mut room = self.room();
+        let mut room = lock(&self.room);
         if let Some(of) = room.statements.get_mut(statement) {
             let less = bytes.min(*of);
             *of -= less;
@@ -184,7 +181,7 @@ impl DurableStore {
 
     /// Sets the bytes of a statement's objects.
     fn found(&self, statement: &str, bytes: u64) {
-        let mut room = self.room();
+        let mut room = lock(&self.room);
         room.used -= room.statements.remove(statement).unwrap_or(0);
         room.used += bytes;
         if bytes > 0 {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
 use tessera_kernels::KernelError;
-use tessera_planner::error::Class;
+use tessera_planner::error::{Class, with_causes};
 use tessera_planner::region::Region;
 use tessera_storage::sink::SinkError;
 use tessera_storage::source::SourceError;
@@ -199,20 +199,6 @@ impl fmt::Display for ErrorReport {
     }
 }
 
-/// The message of an error, with the causes that it does not name.
-pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut message = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let text = cause.to_string();
-        if !message.contains(&text) {
-            message = format!("{message}: {text}");
-        }
-        next = cause.source();
-    }
-    message
-}
-
 impl From<&Error> for ErrorReport {
     fn from(error: &Error) -> Self {
         ErrorReport {
@@ -243,6 +229,12 @@ impl Error {
             }
             None => Error::Panicked { operand, message: panic_message(payload) },
         }
+    }
+
+    /// An error with a code of its own, which is not for want of memory.
+    pub fn reported(code: &str, class: Class, message: String, hint: Option<String>) -> Self {
+        let report = ErrorReport { code: code.into(), class, message, hint, may_fit: false };
+        Error::Reported(Box::new(report))
     }
 
     /// Adds the failed operand to a kernel's error.

@@ -22,8 +22,9 @@ use shared::Part;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::panic::resume_unwind;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use tessera_kernels::Plain;
+use tessera_storage::lock;
 
 /// Alignment of every buffer.
 const ALIGNMENT: usize = 64;
@@ -156,7 +157,7 @@ impl Pool {
     }
 
     fn list(&self, class: usize) -> std::sync::MutexGuard<'_, Vec<Memory>> {
-        self.free[class].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.free[class])
     }
 }
 

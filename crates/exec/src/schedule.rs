@@ -34,10 +34,11 @@ use futures::future::BoxFuture;
 use smallvec::SmallVec;
 use std::any::Any;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tessera_planner::grid::{ChunkIndex, Grid};
 use tessera_planner::plan::{OutputRef, StageId};
 use tessera_planner::region::Region;
+use tessera_storage::lock;
 use tessera_storage::sink::ZarrWriter;
 
 pub(crate) mod admit;
@@ -208,14 +209,14 @@ impl TaskContext<'_> {
 
     /// True if the cells of an output have a place in the result.
     pub fn has_place(&self, output: u32) -> bool {
-        let places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let places = lock(&self.places);
         places.iter().any(|(o, _)| *o == output)
     }
 
     /// Like [`TaskContext::buffer`], for the cells of an output. If the sink has a place for them in the result, the
     /// buffer is that place.
     pub fn cells(&self, output: u32, bytes: usize) -> PooledBuf {
-        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = lock(&self.places);
         match places.iter().position(|(o, place)| *o == output && place.len() == bytes) {
             Some(i) => places.swap_remove(i).1,
             None => self.buffer(bytes),

@@ -18,9 +18,10 @@ use crate::schedule::Sink;
 use crate::store::{FinishedChunk, Resident, Store};
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tessera_planner::grid::{ChunkIndex, Grid};
 use tessera_planner::region::Region;
+use tessera_storage::lock;
 
 /// Selects the cells of result 0 where result 1 (`bool`) is true and not masked, in their order.
 #[derive(Debug)]
@@ -104,7 +105,7 @@ impl Select {
     /// [`Error::ResultTooLarge`] if the quota has no room for a chunk or two; [`Error::Cancelled`]; a missing chunk is
     /// an internal error.
     pub fn finish(&self, chunk: u64, cancelled: &dyn Fn() -> bool) -> Result<Arc<Resident>, Error> {
-        let slots = std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner));
+        let slots = std::mem::take(&mut *lock(&self.slots));
         if slots.len() as u64 != self.grid.count() {
             return Err(Error::Broken { what: "a chunk of a selection is missing".into() });
         }
@@ -131,7 +132,7 @@ impl Sink for Select {
     ) -> Result<(), Error> {
         let number = self.grid.ravel(&index);
         let both = {
-            let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut slots = lock(&self.slots);
             let slot = slots.entry(number).or_insert(Slot::Half([None, None]));
             let Slot::Half(halves) = slot else {
                 return Err(Error::Broken { what: "a chunk of a selection came twice".into() });
@@ -146,7 +147,7 @@ impl Sink for Select {
         let kept = Arc::new(kept(x, &keep, &self.room)?);
         drop(keep);
         let kept = self.room.store.settle(kept, &self.room.quota)?;
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = lock(&self.slots);
         slots.insert(number, Slot::Kept(kept));
         Ok(())
     }

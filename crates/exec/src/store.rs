@@ -29,7 +29,8 @@ use crate::error::Error;
 use crate::quota::Quota;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
+use tessera_storage::lock;
 
 /// A size-limited store for chunks on disk.
 #[derive(Debug)]
@@ -163,7 +164,7 @@ impl Store {
     /// Allows chunks of the array to be spilled when memory is short.
     pub fn adopt(&self, array: &Arc<Resident>) {
         if self.is_on() {
-            let mut all = self.residents.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = lock(&self.residents);
             if all.len() == all.capacity() {
                 all.retain(|r| r.strong_count() > 0);
             }
@@ -173,7 +174,7 @@ impl Store {
 
     /// The arrays that may be spilled, least recently read first.
     pub(crate) fn residents(&self) -> Vec<Arc<Resident>> {
-        let all = self.residents.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.residents);
         let mut live: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
         live.sort_by_key(|r| r.touched());
         live
@@ -246,7 +247,7 @@ impl Store {
     /// # Errors
     /// [`Error::ScratchUnusable`] if it cannot be made.
     pub fn directory(&self) -> Result<Arc<Directory>, Error> {
-        let mut known = self.directory.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.directory);
         if let Some(directory) = &*known {
             return Ok(directory.clone());
         }
@@ -257,7 +258,7 @@ impl Store {
     /// Removes the directory once its last file is dropped; at once with all files if a thread that does not need them
     /// still `works`.
     pub(crate) fn close(&self, works: bool) {
-        let directory = self.directory.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let directory = lock(&self.directory).take();
         if let Some(directory) = directory.filter(|_| works) {
             directory.clear();
         }

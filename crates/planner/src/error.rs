@@ -1,9 +1,36 @@
 //! Errors of building and planning.
 
 use crate::dtype::DType;
+use std::error::Error as StdError;
+use std::iter::successors;
 use thiserror::Error;
 
-/// The party that has to act on an error. Every crate of Tessera uses these classes.
+/// An error and its causes, outermost first.
+pub fn causes(error: &(dyn StdError + 'static)) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+    successors(Some(error), |&e| e.source())
+}
+
+/// Like [`causes`], with the errors inside of errors of files, which hide them from their own chain.
+pub fn causes_inside(
+    error: &(dyn StdError + 'static),
+) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+    successors(Some(error), |&e| {
+        match e.downcast_ref::<std::io::Error>().and_then(|e| e.get_ref()) {
+            Some(inside) => Some(inside as &(dyn StdError + 'static)),
+            None => e.source(),
+        }
+    })
+}
+
+/// The message of an error, with the causes that it does not name.
+pub fn with_causes(error: &(dyn StdError + 'static)) -> String {
+    causes(error).skip(1).fold(error.to_string(), |message, cause| {
+        let text = cause.to_string();
+        if message.contains(&text) { message } else { format!("{message}: {text}") }
+    })
+}
+
+/// The kind of action that an error calls for. Every crate of Tessera uses these classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {

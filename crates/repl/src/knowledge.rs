@@ -135,13 +135,16 @@ impl Knowledge {
 
     /// Names of tensors, views and tables.
     pub fn relations(&self) -> Vec<String> {
-        let rows = self.ask(TENSORS, PATIENCE);
-        rows.map(|r| r.column("name").map(str::to_string).collect()).unwrap_or_default()
+        self.names(TENSORS)
     }
 
     /// Names of settings.
     pub fn settings(&self) -> Vec<String> {
-        let rows = self.ask("SHOW ALL", PATIENCE);
+        self.names("SHOW ALL")
+    }
+
+    fn names(&self, sql: &str) -> Vec<String> {
+        let rows = self.ask(sql, PATIENCE);
         rows.map(|r| r.column("name").map(str::to_string).collect()).unwrap_or_default()
     }
 

@@ -186,21 +186,9 @@ impl<'a> Shell<'a> {
                 self.print(&text)?;
             }
             Command::MaxRows(n) => s.set_max_rows(&n)?,
-            Command::Timer(to) => {
-                s.timer = switch("timer", &to, s.timer)?;
-                let on = s.timer;
-                self.told("timer", on)?;
-            }
-            Command::Progress(to) => {
-                s.progress = switch("progress", &to, s.progress)?;
-                let on = s.progress;
-                self.told("progress", on)?;
-            }
-            Command::Pager(to) => {
-                s.pager = switch("pager", &to, s.pager)?;
-                let on = s.pager;
-                self.told("pager", on)?;
-            }
+            Command::Timer(to) => self.switched("timer", &to, |s| &mut s.timer)?,
+            Command::Progress(to) => self.switched("progress", &to, |s| &mut s.progress)?,
+            Command::Pager(to) => self.switched("pager", &to, |s| &mut s.pager)?,
             Command::Output(file) => s.set_output(&file)?,
             Command::Once(file) => s.set_once(&file)?,
             Command::Read(file) => return self.read(Path::new(unquoted(&file))),
@@ -216,7 +204,15 @@ impl<'a> Shell<'a> {
         Ok(Step::Done)
     }
 
-    fn told(&mut self, what: &str, on: bool) -> Result<(), Error> {
+    fn switched(
+        &mut self,
+        what: &'static str,
+        to: &str,
+        of: fn(&mut Settings) -> &mut bool,
+    ) -> Result<(), Error> {
+        let setting = of(&mut self.settings);
+        *setting = switch(what, to, *setting)?;
+        let on = *setting;
         self.print(&format!("{what} is {}\n", if on { "on" } else { "off" }))
     }
 

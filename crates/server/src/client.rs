@@ -22,7 +22,7 @@ use futures::future::BoxFuture;
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use servers::{Server, Servers};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tessera_engine::answer::scratch::{Scratch, ScratchFile};
 use tessera_engine::answer::{Answer, Reply};
@@ -35,6 +35,7 @@ use tessera_exec::pool::Pool;
 use tessera_exec::quota::Quota;
 use tessera_exec::store::Store;
 use tessera_frontend::{Parsed, Statement};
+use tessera_storage::lock;
 use uploads::Uploads;
 
 /// Timeout for a connection: to the only server, and to one of several.
@@ -195,7 +196,7 @@ impl Connection {
         let failure = Failure::read(status, &text);
         if failure.is("unknown_session") {
             // The next statement creates a new session.
-            *self.lock() = None;
+            *lock(&self.session) = None;
         }
         Error::stage(failure)
     }
@@ -211,7 +212,7 @@ impl Connection {
         if let Some(token) = server.token() {
             request = request.bearer_auth(token);
         }
-        if let Some(id) = self.lock().clone() {
+        if let Some(id) = lock(&self.session).clone() {
             request = request.header("Tessera-Session", id);
         }
         if self.servers.are_several() && !path.contains(RESULT) {
@@ -224,10 +225,6 @@ impl Connection {
                 .body(body.to_string());
         }
         request.send().await.map_err(|e| server.unreachable(&e))
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn json(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Error> {
@@ -245,23 +242,17 @@ impl Connection {
             Statement::CreateTensor(create) => create.temp,
             _ => false,
         };
-        if self.lock().is_some() || (self.servers.are_several() && !fills) {
+        if lock(&self.session).is_some() || (self.servers.are_several() && !fills) {
             return Ok(());
         }
         let id = self.new_session().await?;
-        *self.lock() = Some(id);
+        *lock(&self.session) = Some(id);
         Ok(())
     }
 
     /// Creates a session.
     async fn new_session(&self) -> Result<String, Error> {
-        let made = self.json(Method::POST, "/v1/sessions", None).await?;
-        match made["id"].as_str() {
-            Some(id) if id.bytes().all(|b| b.is_ascii_alphanumeric()) => Ok(id.into()),
-            _ => Err(Error::Protocol {
-                reason: "a session has no id; is this a Tessera server?".into(),
-            }),
-        }
+        id_of(&self.json(Method::POST, "/v1/sessions", None).await?, "a session")
     }
 
     /// Sends the locals that a statement names, and runs it.
@@ -307,14 +298,7 @@ impl Connection {
             body["request_id"] = uuid::Uuid::new_v4().simple().to_string().into();
         }
         let mut status = self.json(Method::POST, "/v1/statements", Some(&body)).await?;
-        let id = match status["id"].as_str() {
-            Some(id) if id.bytes().all(|b| b.is_ascii_alphanumeric()) => id.to_string(),
-            _ => {
-                let reason = "a statement has no id; is this a Tessera server?".into();
-                return Err(Error::Protocol { reason });
-            }
-        };
-        let path = format!("/v1/statements/{id}");
+        let path = format!("/v1/statements/{}", id_of(&status, "a statement")?);
         let submitted = Submitted { connection: self.clone(), path: path.clone() };
         let started = Instant::now();
         loop {
@@ -380,6 +364,17 @@ impl Connection {
                 return Err(error);
             }
             tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// The id in a document of a server.
+fn id_of(document: &Value, what: &str) -> Result<String, Error> {
+    match document["id"].as_str() {
+        Some(id) if id.bytes().all(|b| b.is_ascii_alphanumeric()) => Ok(id.into()),
+        _ => {
+            let reason = format!("{what} has no id; is this a Tessera server?");
+            Err(Error::Protocol { reason })
         }
     }
 }
@@ -479,12 +474,10 @@ impl Engine for Remote {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            let id = self.shared.lock().take();
+            let id = lock(&self.shared.session).take();
             if let Some(id) = id {
                 // Without this request the server ends the session by itself after its timeout.
-                let path = format!("/v1/sessions/{id}");
-                let server = self.shared.servers.current();
-                let sent = self.shared.send(server, Method::DELETE, &path, None);
+                let sent = self.shared.clone().end_session(id);
                 if tokio::time::timeout(Duration::from_secs(2), sent).await.is_err() {
                     tracing::debug!("the session was not ended");
                 }

@@ -64,10 +64,8 @@ impl Published {
 impl Drop for Published {
     fn drop(&mut self) {
         // Another server may use the port by now, and have written its own token.
-        if read(&self.path).as_deref() == Some(self.token.reveal())
-            && let Err(e) = fs::remove_file(&self.path)
-        {
-            tracing::warn!(file = %self.path.display(), "cannot be removed: {e}");
+        if read(&self.path).as_deref() == Some(self.token.reveal()) {
+            tessera_storage::gone(&self.path, fs::remove_file(&self.path));
         }
     }
 }

@@ -121,6 +121,31 @@ pub(crate) struct FileArray {
     pub(crate) cells: Cells,
 }
 
+impl FileArray {
+    /// An array of little-endian cells.
+    pub(crate) fn new(
+        dims: Vec<Option<Arc<str>>>,
+        shape: Dims,
+        raw: Raw,
+        attrs: Attrs,
+        cells: Cells,
+    ) -> Self {
+        FileArray { shape, dims, raw, big_endian: false, attrs, narrow: Vec::new(), cells }
+    }
+
+    /// An array in memory, by the names and lengths of its dimensions.
+    pub(crate) fn inline(
+        dims: &[(&str, u64)],
+        raw: Raw,
+        cells: impl Into<Bytes>,
+        attrs: Attrs,
+    ) -> Self {
+        let names = dims.iter().map(|(name, _)| Some(Arc::from(*name))).collect();
+        let shape = dims.iter().map(|(_, n)| *n).collect();
+        FileArray::new(names, shape, raw, attrs, Cells::Inline(cells.into()))
+    }
+}
+
 /// Place of the cells of an array.
 #[derive(Debug)]
 pub(crate) enum Cells {

@@ -20,9 +20,13 @@ mod disk;
 pub mod fail;
 pub mod formats;
 pub mod manifest;
+mod mutex;
 pub mod sink;
 pub mod source;
 pub mod thrift;
+
+pub use disk::gone;
+pub use mutex::lock;
 
 #[cfg(test)]
 #[path = "../../../tests/s3.rs"]

@@ -83,7 +83,7 @@ use std::sync::Arc;
 use tessera_planner::catalog::{CoordValues, Dataset, SourceRef};
 
 /// An opened dataset.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Opened {
     /// Variables, coordinates and attributes.
     pub dataset: Dataset,

@@ -145,11 +145,7 @@ impl SpillWriter for RowsWriter {
 
 impl Drop for RowsFile {
     fn drop(&mut self) {
-        if let Err(e) = std::fs::remove_file(&self.path)
-            && e.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!(file = %self.path.display(), "cannot be removed: {e}");
-        }
+        tessera_storage::gone(&self.path, std::fs::remove_file(&self.path));
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use tessera_exec::error::{Error, ErrorReport};
 use tessera_planner::error::Class;
 use tessera_planner::place::Worker;
+use tessera_storage::lock;
 use tessera_storage::sink::PartEntry;
 
 impl Drive {
@@ -25,7 +26,7 @@ impl Drive {
         done: &Done,
     ) -> Result<(), Stop> {
         let retained = self.wrote(message, done).map_err(Stop::Over)?;
-        let added = self.holders().add(worker, address, retained);
+        let added = lock(&self.holders).add(worker, address, retained);
         added.map_err(|e| Stop::Over(Error::Broken { what: e.to_string() }))?;
         self.holds(worker, message);
         if let Some(stored) = &self.stored {
@@ -93,16 +94,18 @@ impl Drive {
         whole: bool,
     ) -> Result<(Said, Moment, Vec<PartEntry>), Stop> {
         let broken = |e: Fault| Stop::Over(Error::Broken { what: format!("an order: {e}") });
-        let (news, sent) = self.holders().news(worker, whole).map_err(broken)?;
+        let (news, sent) = lock(&self.holders).news(worker, whole).map_err(broken)?;
         message.news = news;
         let body = to_postcard(message).map_err(broken)?;
         self.order_bytes.fetch_add(body.len() as u64, Relaxed);
         let order = Counted { drive: self, number: self.next_order.fetch_add(1, Relaxed) };
         let parts = Mutex::new(Ok(Vec::new()));
         let heard = |answer: &Bytes| {
-            let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut parts = lock(&parts);
             match from_postcard(answer) {
-                Ok(Said::Runs(progress)) => drop(self.running().insert(order.number, progress)),
+                Ok(Said::Runs(progress)) => {
+                    drop(lock(&self.running).insert(order.number, progress))
+                }
                 Ok(Said::Wrote(more)) => {
                     if let Ok(parts) = &mut *parts {
                         parts.extend(more);
@@ -227,13 +230,7 @@ fn of_report(report: ErrorReport, worker: u32, address: &str) -> Stop {
 
 /// The error of a worker that has forgotten the requested plan because it left or joined again.
 pub(crate) fn forgotten(message: String) -> Error {
-    Error::Reported(Box::new(ErrorReport {
-        code: "not_found".into(),
-        class: Class::Retry,
-        message,
-        hint: None,
-        may_fit: false,
-    }))
+    Error::reported("not_found", Class::Retry, message, None)
 }
 
 /// Counts an order while it runs.
@@ -244,7 +241,7 @@ struct Counted<'a> {
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.drive.running().remove(&self.number);
+        lock(&self.drive.running).remove(&self.number);
     }
 }
 

@@ -47,7 +47,7 @@ impl Drive {
     /// Fails a statement that is known to have killed workers.
     pub(super) fn judge(&self, state: &mut RoundState) -> Result<(), Error> {
         let (posts, registry) = (self.cluster.posts(), self.cluster.registry());
-        state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
+        posts.acquit(state.suspects.closed(), &self.id);
         let is_to_blame = |worker| posts.is_to_blame(worker, &self.id);
         let Some(deaths) = state.suspects.poison(is_to_blame) else { return Ok(()) };
         registry.note("poison", None, Some(&self.id), poison_detail(deaths));

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tessera_exec::error::Error;
 use tessera_planner::plan::StageId;
 use tessera_planner::recover::{Bitmap, reached};
+use tessera_storage::lock;
 
 /// The expected work of workers for a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +47,7 @@ impl Drive {
         let none = vec![Bitmap::default(); self.tiling.plan().stages.len()];
         let mut own: BTreeMap<u32, Has> = BTreeMap::new();
         let (mut all, server) = {
-            let holders = self.holders();
+            let holders = lock(&self.holders);
             (holders.all(), holders.of(SERVER).cloned().unwrap_or_else(|| none.clone()))
         };
         let mut bytes = 0u64;

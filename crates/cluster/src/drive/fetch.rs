@@ -12,6 +12,7 @@ use tessera_exec::chunk::Chunk;
 use tessera_exec::error::Error;
 use tessera_exec::order::{Found, Shelf, object_bytes_max};
 use tessera_planner::plan::StageId;
+use tessera_storage::lock;
 
 /// Upper bound on attempts to fetch a chunk.
 const HOLDERS_MAX: u32 = 7;
@@ -20,12 +21,12 @@ impl Drive {
     /// Fetches a chunk from a worker that has it.
     async fn fetch(&self, stage: StageId, number: u64, bytes: u64) -> Result<Option<Found>, Error> {
         for _ in 0..HOLDERS_MAX {
-            let worker = self.holders().holder(stage, number);
+            let worker = lock(&self.holders).holder(stage, number);
             if let (Some(DURABLE), Some(stored)) = (worker, &self.stored) {
                 if let Some(found) = stored.fetch(stage, number, bytes).await {
                     return Ok(Some(found));
                 }
-                self.holders().remove(DURABLE, stage, number);
+                lock(&self.holders).remove(DURABLE, stage, number);
                 self.run().await?;
                 continue;
             }
@@ -41,7 +42,7 @@ impl Drive {
                     }
                     Err(fault) => {
                         tracing::warn!(address, %fault, "a chunk is not where it was");
-                        self.holders().remove(member.number, stage, number);
+                        lock(&self.holders).remove(member.number, stage, number);
                     }
                 }
             } else if worker.is_none() && !self.is_result(stage) {

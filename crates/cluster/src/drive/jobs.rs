@@ -5,12 +5,12 @@ use super::round::Job;
 use super::{Drive, Has, RoundState};
 use crate::wire::{News, OrderMessage};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::PoisonError;
 use tessera_exec::error::Error;
 use tessera_planner::place::{Rates, Share, Strategy, Worker, place};
 use tessera_planner::plan::StageId;
 use tessera_planner::recover::{Bitmap, reached};
 use tessera_planner::tile::{Tiling, insert_box};
+use tessera_storage::lock;
 
 /// Measured rates: moving a chunk from one worker's shelf to another's memory on one machine, with checksums and
 /// copies, and the overhead of a step.
@@ -78,7 +78,7 @@ impl Drive {
                 after.push(jobs.len() - 1);
             }
         }
-        let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lost = lock(&self.lost);
         let again: u64 = lost.iter().zip(left).map(|(lost, left)| lost.and(left).len()).sum();
         lost.iter_mut().for_each(|lost| *lost = Bitmap::default());
         self.count(|t| t.again += again);
@@ -106,7 +106,7 @@ impl Drive {
         message: &OrderMessage,
         sent: Moment,
     ) -> Result<Vec<(StageId, Bitmap)>, Error> {
-        let there = self.holders().all_at(sent);
+        let there = lock(&self.holders).all_at(sent);
         let there = there.map_err(|e| Error::Broken { what: e.to_string() })?;
         let found = reached(&self.tiling, &message.run, &[&there]);
         Ok((0..).map(StageId).zip(found.runs).filter(|(_, ran)| !ran.is_empty()).collect())

@@ -14,12 +14,13 @@ use crate::net::Fault;
 use crate::registry::{Member, WorkerState};
 use crate::wire::{News, OrderMessage, PlanName};
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use tessera_exec::error::Error;
 use tessera_planner::place::Worker;
 use tessera_planner::plan::StageId;
 use tessera_planner::recover::Bitmap;
+use tessera_storage::lock;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -40,18 +41,18 @@ pub(super) struct Flight<'a> {
 
 impl Flights {
     pub(super) fn begin(&self, worker: u32) -> Flight<'_> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(worker).or_default() += 1;
+        *lock(&self.0).entry(worker).or_default() += 1;
         Flight { flights: self, worker }
     }
 
     fn has(&self, worker: u32) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&worker)
+        lock(&self.0).contains_key(&worker)
     }
 }
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        let mut flights = self.flights.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut flights = lock(&self.flights.0);
         if let Some(n) = flights.get_mut(&self.worker) {
             *n -= 1;
             if *n == 0 {
@@ -97,8 +98,9 @@ impl Drive {
     /// Hands over the chunks of workers that leave; false if none of them has anything to do with the plan.
     async fn hand_over(&self) -> bool {
         let registry = self.cluster.registry();
-        let leaves =
-            |m: &Member| m.state == WorkerState::Draining && self.notified().contains(&m.number);
+        let leaves = |m: &Member| {
+            m.state == WorkerState::Draining && lock(&self.notified).contains(&m.number)
+        };
         let leaving: Vec<Member> = registry.all().into_iter().filter(leaves).collect();
         for member in &leaving {
             // A worker that joins may take them.
@@ -126,7 +128,7 @@ impl Drive {
         if self.flights.has(member.number) {
             return Ok(());
         }
-        self.holders().clear(member.number);
+        lock(&self.holders).clear(member.number);
         let plan = PlanName { plan: self.id.clone() };
         let address = &member.hello.address;
         let forgotten: Result<(), Fault> =
@@ -135,7 +137,7 @@ impl Drive {
             party: address.clone(),
             reason: fault.to_string(),
         })?;
-        self.notified().remove(&member.number);
+        lock(&self.notified).remove(&member.number);
         Ok(())
     }
 
@@ -144,7 +146,7 @@ impl Drive {
         let none = || vec![Bitmap::default(); self.tiling.plan().stages.len()];
         let registry = self.cluster.registry();
         let (own, others) = {
-            let holders = self.holders();
+            let holders = lock(&self.holders);
             let Some(own) = holders.of(worker).cloned() else { return Ok(none()) };
             let is_alive = |m: Member| m.state == WorkerState::Alive;
             let mut others = none();
@@ -225,12 +227,12 @@ impl Drive {
         run: &[(StageId, Bitmap)],
     ) -> Result<(), Error> {
         let _flight = self.flights.begin(worker);
-        self.notified().insert(worker);
+        lock(&self.notified).insert(worker);
         let failed = |stop| match stop {
             Stop::Died(_) => self.lost_error(worker, address),
             Stop::Failed(error) | Stop::Over(error) => error,
         };
-        let plan = self.encoded().clone();
+        let plan = lock(&self.encoded).clone();
         // The worker that leaves has got it.
         let unsent = || Error::Broken { what: "a plan with chunks was not sent".into() };
         let plan = plan.ok_or_else(unsent)?;

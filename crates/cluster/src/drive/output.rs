@@ -17,13 +17,14 @@ use super::{DURABLE, Drive, Has, RoundState, apart};
 use crate::wire::{Done, Learned, News, OrderMessage};
 use crate::worker::read;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use tessera_exec::error::Error;
 use tessera_exec::order::{Order, only_results};
 use tessera_planner::place::Worker;
 use tessera_planner::plan::StageId;
 use tessera_planner::recover::Bitmap;
 use tessera_planner::tile::Tiling;
+use tessera_storage::lock;
 use tessera_storage::sink::{Other, ZarrWriter};
 
 /// The store that workers write the chunks of results to.
@@ -66,39 +67,31 @@ impl Output {
     pub(super) fn other(&self) -> Arc<Other> {
         self.other.clone()
     }
-
-    fn parts(&self) -> MutexGuard<'_, WrittenParts> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn without(&self) -> MutexGuard<'_, BTreeSet<u32>> {
-        self.without.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Drive {
     /// True if orders write the chunks of results.
     pub(super) fn writes(&self) -> bool {
-        self.output.as_ref().is_some_and(|output| !output.parts().is_over)
+        self.output.as_ref().is_some_and(|output| !lock(&output.parts).is_over)
     }
 
     /// From now on the server loads results.
     pub(super) fn loads_now(&self) {
         if let Some(output) = &self.output {
-            output.parts().is_over = true;
+            lock(&output.parts).is_over = true;
         }
     }
 
     /// True if workers wrote a chunk of a result.
     pub(super) fn is_written(&self) -> bool {
         let is_any = |written: &Has| written.iter().any(|operands| !operands.is_empty());
-        self.output.as_ref().is_some_and(|output| is_any(&output.parts().written))
+        self.output.as_ref().is_some_and(|output| is_any(&lock(&output.parts).written))
     }
 
     /// Removes the operands that are written.
     pub(super) fn remove_written(&self, results: &mut BTreeMap<StageId, Bitmap>) {
         let Some(output) = &self.output else { return };
-        let parts = output.parts();
+        let parts = lock(&output.parts);
         for (stage, operands) in results {
             operands.remove_all(&parts.written[stage.0 as usize]);
         }
@@ -108,7 +101,7 @@ impl Drive {
     pub(super) fn has_result(&self, stage: StageId, available: &Bitmap) -> u64 {
         let Some(output) = &self.output else { return available.len() };
         let mut has = available.clone();
-        has.extend(&output.parts().written[stage.0 as usize]);
+        has.extend(&lock(&output.parts).written[stage.0 as usize]);
         has.len()
     }
 
@@ -124,7 +117,7 @@ impl Drive {
         };
         let retained = run.iter().filter(|(stage, _)| !output.only.contains(stage)).cloned();
         let retained = retained.collect();
-        let mut parts = output.parts();
+        let mut parts = lock(&output.parts);
         if parts.is_over {
             // The server writes these results.
             return Ok(retained);
@@ -149,7 +142,7 @@ impl Drive {
     pub(super) fn learned(&self, worker: u32, address: &str, answer: &[u8]) -> Result<(), Stop> {
         let learned: Learned = read(answer).map_err(|e| self.failed(worker, address, e))?;
         let (Some(output), Some(reason)) = (&self.output, learned.no_output) else { return Ok(()) };
-        if output.without().insert(worker) {
+        if lock(&output.without).insert(worker) {
             let what = format!("it cannot write the output of a statement: {reason}");
             self.cluster.registry().note("no_output", Some(worker), Some(&self.id), what);
             self.count(|t| t.no_output += 1);
@@ -165,10 +158,10 @@ impl Drive {
         members: &BTreeMap<u32, Worker>,
     ) -> Vec<Job> {
         let Some(output) = &self.output else { return Vec::new() };
-        let holders = self.holders();
-        let parts = output.parts();
+        let holders = lock(&self.holders);
+        let parts = lock(&output.parts);
         let written = parts.written.iter().map(Bitmap::len).sum();
-        let without = output.without();
+        let without = lock(&output.without);
         let workers: Vec<u32> = members.keys().copied().filter(|w| !without.contains(w)).collect();
         if parts.is_over || workers.is_empty() || state.wrote.replace(written) == Some(written) {
             return Vec::new();

@@ -4,14 +4,15 @@ use super::{Drive, RoundState};
 use crate::net::Fault;
 use crate::wire::{OrderMessage, Retained, RetainedQuery, Unread};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use tessera_exec::task::Sources;
 use tessera_planner::key::Keys;
 use tessera_planner::place::Worker;
 use tessera_planner::plan::{Plan, StageId, Task};
 use tessera_planner::recover::Bitmap;
+use tessera_storage::lock;
 use tessera_storage::source::Versions;
 
 /// Timeout of a request for retained chunks. Without a response the chunks are recomputed.
@@ -105,7 +106,7 @@ impl Drive {
                 continue;
             }
             let count = operands.iter().map(|(_, numbers)| numbers.len()).sum::<u64>();
-            match self.holders().add(worker, &address, operands) {
+            match lock(&self.holders).add(worker, &address, operands) {
                 Ok(()) => self.count(|t| t.retained += count),
                 Err(fault) => tracing::warn!(address, %fault, "retained chunks are not used"),
             }
@@ -120,7 +121,7 @@ impl Drive {
         let agrees = versions.iter().all(|(object, version)| match known.get(object) {
             Some(known) => known == version,
             // Workers that have the plan do not learn of other versions.
-            None => self.encoded().is_none(),
+            None => lock(&self.encoded).is_none(),
         });
         if agrees && !own.is_empty() {
             self.identity.versions.expect(&versions);
@@ -133,7 +134,7 @@ impl Drive {
     /// Notes which chunks a worker may retain of the operands that an order made on the way.
     pub(super) fn holds(&self, worker: u32, message: &OrderMessage) {
         let stages = self.tiling.plan().stages.len();
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.held);
         let has = held.entry(worker).or_insert_with(|| vec![Bitmap::default(); stages]);
         for (stage, numbers) in &message.hold {
             has[stage.0 as usize].extend(numbers);
@@ -163,8 +164,8 @@ impl Drive {
         let Ok(rest) = self.rest(available).await else { return };
         let mut frees: BTreeMap<u32, Vec<(StageId, Bitmap)>> = BTreeMap::new();
         {
-            let mut holders = self.holders();
-            let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut holders = lock(&self.holders);
+            let mut held = lock(&self.held);
             let on_workers = holders.workers().chain(held.iter_mut().map(|(w, has)| (*w, has)));
             for (worker, has) in on_workers {
                 let free = frees.entry(worker).or_default();
@@ -181,8 +182,7 @@ impl Drive {
             }
         }
         for (worker, operands) in frees.into_iter().filter(|(_, operands)| !operands.is_empty()) {
-            let member = self.cluster.registry().member(worker).filter(|m| m.state.is_here());
-            let Some(address) = member.map(|m| m.hello.address) else { continue };
+            let Some(address) = self.cluster.registry().address(worker) else { continue };
             let unread = Unread { plan: self.id.clone(), operands };
             let freed: Result<(), Fault> =
                 self.cluster.peers().call(&address, "free", &unread, super::CALL).await;

@@ -18,6 +18,7 @@ use tessera_exec::error::Error;
 use tessera_planner::place::Worker;
 use tessera_planner::plan::StageId;
 use tessera_planner::recover::Bitmap;
+use tessera_storage::lock;
 use tokio_util::sync::CancellationToken;
 
 /// Interval between checks for slow orders.
@@ -307,7 +308,7 @@ impl Drive {
 
     /// The plan as workers get it: all of them the same.
     fn plan_message(&self, state: &RoundState) -> Result<Bytes, Stop> {
-        let mut encoded = self.encoded();
+        let mut encoded = lock(&self.encoded);
         if let Some(message) = &*encoded {
             return Ok(message.clone());
         }
@@ -331,7 +332,7 @@ impl Drive {
         if new.is_empty() {
             return Ok(());
         }
-        self.notified().extend(&new);
+        lock(&self.notified).extend(&new);
         let message = self.plan_message(state)?;
         let told = new.into_iter().map(|worker| {
             let (address, message) = (&members[&worker].name, message.clone());

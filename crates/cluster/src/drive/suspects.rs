@@ -12,7 +12,7 @@
 use crate::registry::{Registry, WorkerState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use tessera_exec::error::{Error, ErrorReport};
+use tessera_exec::error::Error;
 use tessera_planner::error::Class;
 use tessera_planner::plan::StageId;
 use tessera_planner::recover::Bitmap;
@@ -76,13 +76,9 @@ pub(crate) fn poison_detail(deaths: usize) -> String {
 
 /// The error of a statement that killed workers.
 pub(crate) fn poisoned(deaths: usize) -> Error {
-    Error::Reported(Box::new(ErrorReport {
-        code: "poison".into(),
-        class: Class::Limit,
-        message: format!("{}; it is not tried again", poison_detail(deaths)),
-        hint: Some("see why they died (memory?): `GET /v1/cluster` has the events".into()),
-        may_fit: false,
-    }))
+    let message = format!("{}; it is not tried again", poison_detail(deaths));
+    let hint = "see why they died (memory?): `GET /v1/cluster` has the events";
+    Error::reported("poison", Class::Limit, message, Some(hint.into()))
 }
 
 /// Operands that a worker ran when it died.

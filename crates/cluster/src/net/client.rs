@@ -2,19 +2,21 @@
 
 use super::credentials::Credentials;
 use super::reason::{Unreached, unreachable};
-use super::{ALIVE, CONNECTION_WINDOW, Fault, MESSAGE_BYTES_MAX, Object, STREAM_WINDOW, resolve};
+use super::{
+    ALIVE, Answers, CONNECTION_WINDOW, Fault, MESSAGE_BYTES_MAX, Object, STREAM_WINDOW, resolve,
+};
 use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::{Action, FlightData, Ticket};
 use bytes::{Bytes, BytesMut};
-use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tessera_exec::chunk::ipc::Message;
+use tessera_storage::lock;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
@@ -62,7 +64,7 @@ impl Peers {
         kind: &str,
         body: Bytes,
         within: Duration,
-    ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+    ) -> Result<Answers, Fault> {
         let mut client = self.client(address)?;
         let mut request = Request::new(Action { r#type: kind.into(), body });
         self.credentials.show(&mut request)?;
@@ -180,11 +182,11 @@ impl Peers {
 
     /// Closes the connection to a lost party.
     pub fn forget(&self, address: &str) {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner).remove(address);
+        lock(&self.open).remove(address);
     }
 
     fn client(&self, address: &str) -> Result<FlightServiceClient<Channel>, Fault> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&self.open);
         let channel = match open.get(address) {
             Some(channel) => channel.clone(),
             None => {

@@ -2,6 +2,7 @@
 
 use super::Fault;
 use std::error::Error;
+use tessera_planner::error::causes;
 use tonic::Status;
 
 /// The beginning of rustls' error for a certificate that lacks a name; the names of the certificate follow.
@@ -34,8 +35,7 @@ const MEND: &str = "call the party by a name of its certificate (a worker is cal
 /// The failure of a call without an answer, with its innermost cause.
 pub(super) fn unreachable(error: &(dyn Error + 'static)) -> Fault {
     let mut words: Vec<String> = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
+    for error in causes(error) {
         let said = match error.downcast_ref::<Status>() {
             Some(status) if status.message().is_empty() => status.code().to_string(),
             Some(status) => status.message().to_owned(),
@@ -47,7 +47,6 @@ pub(super) fn unreachable(error: &(dyn Error + 'static)) -> Fault {
         if !words.iter().any(|word| word.contains(&said)) {
             words.push(said);
         }
-        next = error.source();
     }
     Fault::Unreachable(words.join(": "))
 }

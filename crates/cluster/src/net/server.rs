@@ -28,15 +28,14 @@ const STREAMS_MAX: u32 = 256;
 /// How long running calls may take during shutdown.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// The messages with which a party answers a call.
+pub type Answers = BoxStream<'static, Result<Bytes, Fault>>;
+
 /// The calls that a party serves.
 #[async_trait]
 pub trait Service: Send + Sync + 'static {
     /// Serves an action with a stream of messages; the stream is dropped when the caller cancels it.
-    async fn action(
-        &self,
-        kind: &str,
-        body: Bytes,
-    ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault>;
+    async fn action(&self, kind: &str, body: Bytes) -> Result<Answers, Fault>;
 
     /// The objects that a client may ask for.
     fn objects(&self) -> BoxStream<'static, FlightInfo> {

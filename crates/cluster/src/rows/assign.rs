@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tessera_exec::error::Error;
+use tessera_storage::lock;
 
 /// Interval of attempts to find a worker.
 const LOOK: Duration = Duration::from_millis(250);
@@ -47,7 +48,7 @@ struct AloneTurn(Arc<RowsPlan>);
 
 impl Drop for AloneTurn {
     fn drop(&mut self) {
-        self.0.state().alone -= 1;
+        lock(&self.0.state).alone -= 1;
     }
 }
 
@@ -116,7 +117,7 @@ impl RowsPlan {
     ) -> Result<Vec<Member>, RowsLost> {
         let registry = self.cluster.registry();
         let mut members = registry.alive();
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let is_suspect = state.is_suspect(task);
         if members.is_empty() {
             if !is_suspect && !tried.any && state.lost.is_empty() {
@@ -153,7 +154,7 @@ impl RowsPlan {
     /// Decides if the task may start. Suspects run one after the other. They run before the other tasks once the next
     /// death may be the last one.
     fn may(self: &Arc<Self>, task: &Task, search: &Search) -> Result<May, RowsLost> {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         self.judge(&mut state)?;
         let is_early = search.begun.elapsed() < OTHERS;
         if !state.is_suspect(task) {
@@ -247,7 +248,7 @@ impl RowsPlan {
     /// True if a task may still be sent to a worker on which it has a place.
     fn may_send(&self, worker: u32) -> bool {
         // Other tasks may have killed workers in the meantime: no further death may follow.
-        self.is_alive(worker) && self.state().poison.is_none()
+        self.is_alive(worker) && lock(&self.state).poison.is_none()
     }
 
     /// True if the worker gets tasks: it is neither lost nor about to leave.

@@ -6,15 +6,15 @@ use super::pieces::{Pieces, Said, Unusable};
 use super::slots::Slot;
 use super::{CALL, Item, Items, RowsPlan, Task};
 use crate::drive::calls::{forgotten, of_worker};
-use crate::net::Fault;
+use crate::net::{Answers, Fault};
 use crate::wire::{RowsOrder, to_postcard};
 use bytes::Bytes;
 use futures::StreamExt;
-use futures::stream::BoxStream;
 use std::time::Duration;
 use tessera_exec::error::{Error, ErrorReport};
 use tessera_exec::rows::{ROWS_HOLDER_LOST, ROWS_REFUSED, RowsDone};
 use tessera_planner::error::Class;
+use tessera_storage::lock;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::time::Instant;
@@ -66,8 +66,6 @@ pub(super) enum Ended {
     Over(Error),
 }
 
-type Answers = BoxStream<'static, Result<Bytes, Fault>>;
-
 /// Held while a worker gets the plan of a stage.
 type Teaching = OwnedMutexGuard<bool>;
 
@@ -112,7 +110,7 @@ impl<'a> Attempt<'a> {
     pub(super) async fn run(mut self) -> Ended {
         let known = {
             let key = (self.worker, self.task.stage);
-            self.plan.known().entry(key).or_default().clone()
+            lock(&self.plan.known).entry(key).or_default().clone()
         };
         let has_it = known.clone().lock_owned().await;
         let mut teaching = (!*has_it).then_some(has_it);
@@ -217,12 +215,12 @@ impl<'a> Attempt<'a> {
         match said {
             Said::Begun | Said::Lacks => Ok(answers),
             Said::Runs(runs) => {
-                self.plan.figures().runs(self.runs.number, runs);
+                lock(&self.plan.figures).runs(self.runs.number, runs);
                 Ok(answers)
             }
             Said::Batch(messages) => {
                 let bytes = messages.iter().map(|message| message.len() as u64).sum();
-                self.plan.figures().arrived(self.worker, bytes);
+                lock(&self.plan.figures).arrived(self.worker, bytes);
                 self.received += 1;
                 if self.received <= *self.delivered {
                     // The reader has it from an earlier attempt.
@@ -294,7 +292,7 @@ impl<'a> Attempt<'a> {
             );
             return Ended::Over(Error::Broken { what });
         }
-        self.plan.figures().done(self.runs.number, task.stage, self.worker, done);
+        lock(&self.plan.figures).done(self.runs.number, task.stage, self.worker, done);
         // The worker is free, whether or not the reader reads on.
         self.place = None;
         match self.items.send(Ok(Item::Done(message))).await {

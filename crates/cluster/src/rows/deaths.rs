@@ -5,6 +5,7 @@ use crate::drive::suspects::{Died, poison_detail, poisoned};
 use std::time::Instant;
 use tessera_planner::plan::StageId;
 use tessera_planner::recover::Bitmap;
+use tessera_storage::lock;
 
 impl Task {
     /// The task, as suspects know it.
@@ -22,7 +23,7 @@ impl State {
 
 impl RowsPlan {
     pub(super) fn is_suspect(&self, task: &Task) -> bool {
-        self.state().is_suspect(task)
+        lock(&self.state).is_suspect(task)
     }
 
     /// Handles the death of a worker while it ran a task, with nothing else if it was `alone`. Fails if the statement is
@@ -34,12 +35,12 @@ impl RowsPlan {
             let alive = registry.alive().into_iter().map(|m| (m.number, m.hello.address));
             self.cluster.missing(alive.collect(), "another worker died").await;
         }
-        self.known().retain(|(of, _), _| *of != worker);
+        lock(&self.known).retain(|(of, _), _| *of != worker);
         let at = registry.member(worker).and_then(|m| m.ended).unwrap_or_else(Instant::now);
         let others_live = registry.has_since(at);
         let died = Died::of(registry, worker, at, alone, others_live);
         let has_died = died.is_some();
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if let Some(died) = died {
             state.suspects.died(died, &task.ran(), registry.limits().dead_after);
         }
@@ -53,7 +54,7 @@ impl RowsPlan {
     /// Fails a statement that is known to have killed workers.
     pub(super) fn judge(&self, state: &mut State) -> Result<(), RowsLost> {
         let posts = self.cluster.posts();
-        state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
+        posts.acquit(state.suspects.closed(), &self.id);
         let is_to_blame = |worker| posts.is_to_blame(worker, &self.id);
         let deaths = match state.poison {
             Some(deaths) => deaths,
@@ -70,22 +71,22 @@ impl RowsPlan {
 
     /// A task has ended well: it is no suspect any more.
     pub(super) fn acquit(&self, task: &Task) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if !state.suspects.is_empty() {
             state.suspects.acquit(&task.ran());
             let posts = self.cluster.posts();
-            state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
+            posts.acquit(state.suspects.closed(), &self.id);
         }
     }
 
     /// Nobody wants a task any more: whether workers died of it will not be known, so no other statement is blamed.
     fn withdraw(&self, task: &Task) {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         if state.suspects.is_empty() {
             return;
         }
         let posts = self.cluster.posts();
-        state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
+        posts.acquit(state.suspects.closed(), &self.id);
         state.suspects.acquit(&task.ran());
         state.suspects.closed().into_iter().for_each(|worker| posts.close(worker));
     }
@@ -93,8 +94,8 @@ impl RowsPlan {
     /// Ends the search for causes when the statement is over.
     pub(super) fn close(&self) {
         let posts = self.cluster.posts();
-        let mut state = self.state();
-        state.suspects.closed().into_iter().for_each(|worker| posts.acquit(worker, &self.id));
+        let mut state = lock(&self.state);
+        posts.acquit(state.suspects.closed(), &self.id);
         state.suspects.open().for_each(|worker| posts.close(worker));
         posts.prune(self.cluster.registry());
     }

@@ -15,6 +15,7 @@ use crate::wire::RowsHolder;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tessera_exec::error::Error;
+use tessera_storage::lock;
 
 /// The workers that keep the rows of a stage.
 #[derive(Debug, Default)]
@@ -111,14 +112,14 @@ impl RowsPlan {
         let mut others = registry.alive();
         let asking = Keeper { worker, address: address.to_owned(), threads: 1 };
         let ranges = {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             others.retain(|m| !state.left_out.contains_key(&m.number));
             let others = others.into_iter().map(Keeper::from).collect();
             let exchange = state.exchanges.entry(task.stage).or_default();
             exchange.cut(task.kept, |worker| registry.is_here(worker), others, asking);
             exchange.ranges.clone()
         };
-        let mut known = self.known();
+        let mut known = lock(&self.known);
         for kept in &ranges {
             // These workers forget the rows with the statement.
             known.entry((kept.worker, task.stage)).or_default();
@@ -142,7 +143,7 @@ impl RowsPlan {
         failures: &mut u32,
     ) -> Result<(), RowsLost> {
         let keeper = {
-            let state = self.state();
+            let state = lock(&self.state);
             let exchange = state.exchanges.get(&task.stage);
             exchange.and_then(|exchange| exchange.keepers.get(address).copied())
         };
@@ -151,7 +152,7 @@ impl RowsPlan {
                 self.cluster.posts().died(keeper);
                 return self.died(task, keeper, false).await;
             }
-            if self.state().exchanges.entry(task.stage).or_default().left_out.insert(keeper) {
+            if lock(&self.state).exchanges.entry(task.stage).or_default().left_out.insert(keeper) {
                 let registry = self.cluster.registry();
                 registry.note("no_rows", Some(keeper), Some(&self.statement), reason.clone());
             }
@@ -172,7 +173,7 @@ impl RowsPlan {
     /// Leaves the tasks of a stage that have not begun to the server, which then distributes the rows of all splits.
     pub(super) fn group_here(&self, task: &Task, reason: &str) {
         let before = {
-            let mut state = self.state();
+            let mut state = lock(&self.state);
             let exchange = state.exchanges.entry(task.stage).or_default();
             exchange.here.replace(reason.to_owned())
         };
@@ -184,7 +185,7 @@ impl RowsPlan {
 
     /// Why the server runs a task; `None` if workers do.
     pub(super) fn grouped_here(&self, task: &Task) -> Option<String> {
-        let state = self.state();
+        let state = lock(&self.state);
         let exchange = state.exchanges.get(&task.stage).filter(|_| !state.is_suspect(task));
         exchange.and_then(|exchange| exchange.here.clone())
     }

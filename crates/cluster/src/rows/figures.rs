@@ -3,6 +3,7 @@
 use super::{RowsPlan, Task};
 use std::collections::BTreeMap;
 use tessera_exec::rows::{RowsDone, RowsRuns};
+use tessera_storage::lock;
 
 /// Seconds of one thread for a task of a stage of which no task has ended: the time for 8 MiB of a file.
 const EXPECTED_S: f64 = 0.03;
@@ -140,7 +141,7 @@ pub(super) struct Read<'a> {
 
 impl<'a> Read<'a> {
     pub(super) fn new(plan: &'a RowsPlan, task: &Task) -> Self {
-        let mut figures = plan.figures();
+        let mut figures = lock(&plan.figures);
         let stage = figures.stages.entry(task.stage).or_default();
         stage.tasks = stage.tasks.max(u64::from(task.tasks));
         stage.read += 1;
@@ -151,7 +152,7 @@ impl<'a> Read<'a> {
 
 impl Drop for Read<'_> {
     fn drop(&mut self) {
-        if let Some(stage) = self.plan.figures().stages.get_mut(&self.stage) {
+        if let Some(stage) = lock(&self.plan.figures).stages.get_mut(&self.stage) {
             stage.read -= 1;
         }
     }
@@ -162,14 +163,14 @@ pub(super) struct Waits<'a>(&'a RowsPlan);
 
 impl<'a> Waits<'a> {
     pub(super) fn new(plan: &'a RowsPlan) -> Self {
-        plan.figures().waiting += 1;
+        lock(&plan.figures).waiting += 1;
         Waits(plan)
     }
 }
 
 impl Drop for Waits<'_> {
     fn drop(&mut self) {
-        self.0.figures().waiting -= 1;
+        lock(&self.0.figures).waiting -= 1;
     }
 }
 
@@ -181,7 +182,7 @@ pub(super) struct Runs<'a> {
 
 impl<'a> Runs<'a> {
     pub(super) fn new(plan: &'a RowsPlan, worker: u32) -> Self {
-        let mut figures = plan.figures();
+        let mut figures = lock(&plan.figures);
         figures.next += 1;
         let number = figures.next;
         figures.running.insert(number, (worker, RowsRuns::default()));
@@ -192,6 +193,6 @@ impl<'a> Runs<'a> {
 
 impl Drop for Runs<'_> {
     fn drop(&mut self) {
-        self.plan.figures().running.remove(&self.number);
+        lock(&self.plan.figures).running.remove(&self.number);
     }
 }

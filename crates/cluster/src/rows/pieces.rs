@@ -4,7 +4,6 @@ use super::Error;
 use crate::net::Fault;
 use crate::wire::from_postcard;
 use bytes::Bytes;
-use tessera_exec::error::ErrorReport;
 use tessera_exec::rows::{
     ROWS_BATCH, ROWS_BATCH_BYTES_MAX, ROWS_DONE, ROWS_LACKS, ROWS_PIECE, ROWS_RUNS, RowsDone,
     RowsRuns,
@@ -90,21 +89,14 @@ fn broken(what: String) -> Unusable {
 
 fn too_large(bytes: usize, bytes_max: usize) -> Error {
     let mib = |bytes: usize| bytes.div_ceil(1 << 20);
-    Error::Reported(Box::new(ErrorReport {
-        code: "too_large".into(),
-        class: Class::Limit,
-        message: format!(
-            "a worker sent {} MiB or more for one batch of rows (limit {} MiB)",
-            mib(bytes),
-            mib(bytes_max)
-        ),
-        hint: Some(
-            "shorten large texts before they are joined or grouped, or let the server compute the rows \
-             (`SET tessera.spread = 'none'`)"
-                .into(),
-        ),
-        may_fit: false,
-    }))
+    let message = format!(
+        "a worker sent {} MiB or more for one batch of rows (limit {} MiB)",
+        mib(bytes),
+        mib(bytes_max)
+    );
+    let hint = "shorten large texts before they are joined or grouped, or let the server compute the rows \
+                (`SET tessera.spread = 'none'`)";
+    Error::reported("too_large", Class::Limit, message, Some(hint.into()))
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@
 //! limits that they do count against end with the eviction of one.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tessera_storage::lock;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -89,10 +90,6 @@ fn read_max(threads: u32) -> u64 {
 }
 
 impl RowsSlots {
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn changed(&self) {
         self.changes.send_modify(|n| *n += 1);
     }
@@ -105,7 +102,7 @@ impl RowsSlots {
     /// Takes a slot on the worker with the fewest tasks a thread that are read, of equal ones on that with the fewest
     /// tasks and the lowest number; `None` if none has room.
     pub(super) fn take(self: &Arc<Self>, candidates: &[Candidate]) -> Option<Slot> {
-        let mut inner = self.inner();
+        let mut inner = lock(&self.inner);
         let with_room = candidates.iter().filter_map(|candidate| {
             let (read, all) = inner.counts(candidate.worker);
             let has_room = read < read_max(candidate.threads) && all < TASKS_MAX;
@@ -125,13 +122,13 @@ impl RowsSlots {
 
     /// Takes a slot for a task that has the worker for itself.
     pub(super) fn take_alone(self: &Arc<Self>, worker: u32) -> Slot {
-        let (number, evicted) = self.inner().put(worker, true);
+        let (number, evicted) = lock(&self.inner).put(worker, true);
         Slot { slots: self.clone(), worker, number, evicted }
     }
 
     /// Evicts the task that is unread for longest from those workers on which unread tasks alone are in the way.
     pub(super) fn evict_from_full(&self, candidates: &[Candidate]) {
-        let inner = self.inner();
+        let inner = lock(&self.inner);
         let is_full = |candidate: &&Candidate| {
             let (read, all) = inner.counts(candidate.worker);
             read < read_max(candidate.threads) && all >= TASKS_MAX
@@ -146,7 +143,7 @@ impl RowsSlots {
 
     /// Evicts the unread tasks of a worker. With `only_alone`, evicts only a task that has the worker for itself.
     pub(crate) fn evict(&self, worker: u32, only_alone: bool) {
-        let inner = self.inner();
+        let inner = lock(&self.inner);
         let held = inner.workers.get(&worker).into_iter().flat_map(BTreeMap::values);
         let held = held.filter(|held| is_unread(held) && (held.alone || !only_alone));
         held.for_each(|held| held.evict.cancel());
@@ -165,7 +162,7 @@ impl Slot {
     /// Notes if the reader has yet to take batches that arrived.
     pub(super) fn set_unread(&self, unread: bool) {
         {
-            let mut inner = self.slots.inner();
+            let mut inner = lock(&self.slots.inner);
             let held = inner.workers.get_mut(&self.worker);
             if let Some(held) = held.and_then(|held| held.get_mut(&self.number)) {
                 held.unread = unread.then(Instant::now);
@@ -180,7 +177,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         {
-            let mut inner = self.slots.inner();
+            let mut inner = lock(&self.slots.inner);
             if let Some(held) = inner.workers.get_mut(&self.worker) {
                 held.remove(&self.number);
                 if held.is_empty() {
@@ -213,7 +210,7 @@ mod tests {
         let avoided = [Candidate { is_last_choice: true, ..both[0] }, both[1]];
         assert_eq!(slots.take(&avoided).unwrap().worker, 2);
         assert_eq!(slots.take(&avoided[..1]).unwrap().worker, 1);
-        assert!(slots.inner().workers.is_empty());
+        assert!(lock(&slots.inner).workers.is_empty());
     }
 
     #[test]
@@ -230,7 +227,7 @@ mod tests {
         // Not unread for long enough.
         slots.evict_from_full(&one);
         assert!(held.iter().all(|slot| !slot.evicted.is_cancelled()));
-        for held in slots.inner().workers.get_mut(&1).unwrap().values_mut() {
+        for held in lock(&slots.inner).workers.get_mut(&1).unwrap().values_mut() {
             held.unread = held.unread.and_then(|since| since.checked_sub(UNREAD));
         }
         slots.evict_from_full(&one);

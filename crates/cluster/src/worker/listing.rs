@@ -8,18 +8,16 @@ use tessera_exec::chunk::ipc;
 use tessera_exec::store::FinishedChunk;
 use tessera_planner::plan::StageId;
 use tessera_planner::region::cells;
+use tessera_storage::lock;
 
 impl WorkerCalls {
     /// Each chunk on the shelves with its schema, rows, bytes and ticket. The path of its descriptor is the plan, the
     /// stage, the operand and the output. A chunk may be gone when its ticket is used.
     pub(super) fn chunks(&self) -> impl Iterator<Item = FlightInfo> + Send + use<> {
-        let plans: Vec<_> = self
-            .0
-            .plans()
-            .known
-            .iter()
-            .map(|(id, known)| (id.clone(), known.kept.clone()))
-            .collect();
+        let plans: Vec<_> = {
+            let plans = lock(&self.0.plans);
+            plans.known.iter().map(|(id, known)| (id.clone(), known.kept.clone())).collect()
+        };
         plans.into_iter().flat_map(|(plan, kept)| {
             kept.operands().into_iter().flat_map(move |(stage, numbers)| {
                 let (plan, kept) = (plan.clone(), kept.clone());

@@ -1,12 +1,10 @@
 //! One order on a worker: from the message to its end.
 
 use super::{Counted, Worker, output, to_fault};
-use crate::net::Fault;
+use crate::net::{Answers, Fault};
 use crate::shelf::OrderShelf;
 use crate::wire::{Done, OrderMessage, OrderProgress, Said, to_postcard};
-use bytes::Bytes;
-use futures::stream::{self, BoxStream};
-use futures::{FutureExt, StreamExt};
+use futures::{FutureExt, StreamExt, stream};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -24,10 +22,7 @@ const TELL: Duration = Duration::from_millis(250);
 
 impl Worker {
     /// Starts an order; its end is the last message of the stream.
-    pub(super) async fn order(
-        self: &Arc<Self>,
-        message: OrderMessage,
-    ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+    pub(super) async fn order(self: &Arc<Self>, message: OrderMessage) -> Result<Answers, Fault> {
         let known = self.known(&message.plan)?;
         let server = self.server();
         let Some(view) = known.hear(&message.news, server.as_deref().unwrap_or_default())? else {

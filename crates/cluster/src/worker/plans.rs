@@ -7,7 +7,7 @@ use crate::net::Fault;
 use crate::shelf::Kept;
 use crate::wire::{Learned, News, PlanMessage, PlanNames};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tessera_exec::durable::{Did, Durable, DurableStore, Shared, Stored};
 use tessera_exec::error::Error;
@@ -16,6 +16,7 @@ use tessera_exec::task::{Origin, PlanRunner, Sources};
 use tessera_planner::catalog::SourceRef;
 use tessera_planner::plan::Task;
 use tessera_planner::tile::Tiling;
+use tessera_storage::lock;
 use tessera_storage::sink::{Folder, PartWriter};
 use tessera_storage::source::{self, ArrayReader, Options, Versions};
 
@@ -50,12 +51,12 @@ impl Known {
 
     /// The writer of the plan's output, if this worker writes it.
     pub(super) fn output(&self) -> Option<Arc<PartWriter>> {
-        self.output.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.output).clone()
     }
 
     /// Stops writing to the output of the plan, and releases the memory for it.
     pub(super) fn close(&self) {
-        let output = self.output.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let output = lock(&self.output).take();
         if let Some(output) = output {
             output.close();
         }
@@ -63,7 +64,7 @@ impl Known {
 
     /// Adds the news of an order, and returns the view with them; `None` if the server has to send the whole log.
     pub(super) fn hear(&self, news: &News, server: &str) -> Result<Option<Arc<View>>, Fault> {
-        let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut view = lock(&self.view);
         let stages = self.tiling.plan().stages.len();
         let is_whole = Arc::make_mut(&mut view).hear(news, stages, server)?;
         Ok(is_whole.then(|| view.clone()))
@@ -73,7 +74,7 @@ impl Known {
     pub(super) fn did(&self) -> Did {
         let Some(stored) = &self.stored else { return Did::default() };
         let now = stored.durable().did();
-        let mut before = self.did.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut before = lock(&self.did);
         let did = now.since(&before);
         *before = now;
         did
@@ -135,7 +136,7 @@ impl Worker {
     }
 
     fn remove(&self, plan: String) -> Option<Arc<Known>> {
-        let known = self.plans().forget(plan)?;
+        let known = lock(&self.plans).forget(plan)?;
         self.retire(&known);
         Some(known)
     }
@@ -147,7 +148,7 @@ impl Worker {
         if asked.at.is_some_and(|at| at.elapsed() < every) {
             return;
         }
-        let now: BTreeSet<String> = self.plans().known.keys().cloned().collect();
+        let now: BTreeSet<String> = lock(&self.plans).known.keys().cloned().collect();
         let plans: Vec<String> = now.intersection(&asked.plans).cloned().collect();
         *asked = Asked { at: Some(Instant::now()), plans: now };
         if plans.is_empty() {
@@ -173,7 +174,7 @@ impl Worker {
     /// Adds a plan and opens its sources; a known plan stays as it is.
     pub(super) async fn learn(&self, message: PlanMessage) -> Result<Learned, Fault> {
         let parks = {
-            let plans = self.plans();
+            let plans = lock(&self.plans);
             if let Some(known) = plans.known.get(&message.id) {
                 return Ok(known.learned.clone());
             }
@@ -211,7 +212,7 @@ impl Worker {
             learned,
         });
         {
-            let mut plans = self.plans();
+            let mut plans = lock(&self.plans);
             if plans.forgotten.contains(&message.id) || plans.parks != parks {
                 return Err(Fault::NotFound(format!("plan `{}`, which is over", message.id)));
             }

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use tessera_planner::key::{Keys, StageKey};
 use tessera_planner::plan::StageId;
 use tessera_planner::recover::Bitmap;
+use tessera_storage::lock;
 use tessera_storage::source::{Noted, Versions};
 
 /// How long chunks of a parked plan wait for a server. Longer than a server waits for workers by default.
@@ -74,7 +75,7 @@ impl Worker {
     pub(super) fn park(&self) {
         self.rows.drop_all();
         let plans: Vec<Arc<Known>> = {
-            let mut plans = self.plans();
+            let mut plans = lock(&self.plans);
             plans.parks += 1;
             std::mem::take(&mut plans.known).into_values().collect()
         };
@@ -85,13 +86,13 @@ impl Worker {
         others.iter().for_each(|known| self.retire(known));
         let since = Instant::now();
         let parked = own.into_iter().map(|known| Parked { known, since });
-        self.plans().parked.extend(parked);
+        lock(&self.plans).parked.extend(parked);
     }
 
     /// Drops parked plans that no server asked for, except chunks that never change.
     pub(super) fn drop_parked(&self) {
         let old: Vec<Parked> = {
-            let Plans { parked, .. } = &mut *self.plans();
+            let Plans { parked, .. } = &mut *lock(&self.plans);
             let (old, young) =
                 std::mem::take(parked).into_iter().partition(|p| p.since.elapsed() > PARKED);
             *parked = young;
@@ -124,7 +125,7 @@ impl Worker {
     /// The chunks that are retained of the plans that are over.
     pub(super) fn retained(&self, query: &RetainedQuery) -> Retained {
         let mut retained = Retained::default();
-        let plans = self.plans();
+        let plans = lock(&self.plans);
         let mut versions: BTreeMap<u64, u64> = BTreeMap::new();
         for (stage, key, lasts) in &query.stages {
             if *lasts {
@@ -148,7 +149,7 @@ impl Worker {
 
     /// Operands of plans that are over whose chunks are retained, and the bytes of these.
     pub(super) fn retained_figures(&self) -> (u64, u64) {
-        let plans = self.plans();
+        let plans = lock(&self.plans);
         let parked = plans.parked.iter().map(|p| p.known.kept.figures());
         parked.fold(self.cache.figures(), |(operands, bytes), (chunks, memory, files)| {
             (operands + chunks, bytes + memory + files)
@@ -163,7 +164,7 @@ impl Worker {
             p.versions().iter().all(|(object, version)| bound.get(object) == Some(version))
         };
         let parked: Vec<Parked> = {
-            let Plans { parked, .. } = &mut *self.plans();
+            let Plans { parked, .. } = &mut *lock(&self.plans);
             let (mine, others) = std::mem::take(parked)
                 .into_iter()
                 .partition(|p| p.is_of(&known.sharing.statement) && is_bound(p));

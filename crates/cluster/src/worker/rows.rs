@@ -4,18 +4,19 @@
 //! sight of this worker, no longer reads answers, so their messages are dropped.
 
 use super::{Worker, to_fault};
-use crate::net::{Fault, Peers};
+use crate::net::{Answers, Fault, Peers};
 use crate::wire::{RowsAsk, RowsOrder, from_postcard, to_postcard};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use std::collections::{BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
-use tessera_exec::error::{Error, ErrorReport};
+use tessera_exec::error::Error;
 use tessera_exec::rows::ROWS_LACKS;
 use tessera_planner::error::Class;
+use tessera_storage::lock;
 
 /// Upper bound on the statements that have rows on a worker, and on the forgotten ones that it remembers.
 const QUERIES_MAX: usize = 1024;
@@ -72,17 +73,13 @@ struct Queries {
 }
 
 impl Rows {
-    fn queries(&self) -> MutexGuard<'_, Queries> {
-        self.queries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn load(&self) -> RowsLoad {
         self.runner.get().map(|runner| runner.load()).unwrap_or_default()
     }
 
     /// Notes that a statement has tasks here.
     fn begin(&self, query: [u8; 16]) -> Result<(), Fault> {
-        let mut queries = self.queries();
+        let mut queries = lock(&self.queries);
         if queries.forgotten.contains(&query) {
             return Err(Fault::NotFound("rows of a statement that is over".into()));
         }
@@ -97,7 +94,7 @@ impl Rows {
     /// Forgets a statement that is over.
     pub(super) fn forget(&self, query: [u8; 16]) {
         {
-            let mut queries = self.queries();
+            let mut queries = lock(&self.queries);
             queries.known.remove(&query);
             queries.forgotten.push_back(query);
             if queries.forgotten.len() > QUERIES_MAX {
@@ -112,17 +109,14 @@ impl Rows {
     /// Drops the rows of all statements, because the server that sent them disconnected, or has lost sight of this
     /// worker. Their tasks may be sent again.
     pub(super) fn drop_all(&self) {
-        let known = std::mem::take(&mut self.queries().known);
+        let known = std::mem::take(&mut lock(&self.queries).known);
         if let Some(runner) = self.runner.get() {
             known.into_iter().for_each(|query| runner.forget(query));
         }
     }
 
     /// Starts a task; its end is the last message of the stream.
-    pub(super) fn start(
-        &self,
-        body: &[u8],
-    ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+    pub(super) fn start(&self, body: &[u8]) -> Result<Answers, Fault> {
         let order: RowsOrder = from_postcard(body)?;
         let runner = self.runner_of(order.query)?;
         if order.plan.is_none() && !runner.knows(order.query, order.stage) {
@@ -133,10 +127,7 @@ impl Rows {
     }
 
     /// Returns a part of the rows that are kept here to another worker.
-    pub(super) fn part(
-        &self,
-        body: &[u8],
-    ) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+    pub(super) fn part(&self, body: &[u8]) -> Result<Answers, Fault> {
         let ask: RowsAsk = from_postcard(body)?;
         let runner = self.runner_of(ask.query)?;
         if ask.plan.is_none() && !runner.knows(ask.query, ask.stage) {
@@ -158,16 +149,13 @@ impl Rows {
     }
 }
 
-fn lacks() -> BoxStream<'static, Result<Bytes, Fault>> {
+fn lacks() -> Answers {
     let lacks = Ok(Bytes::from_static(&[ROWS_LACKS]));
     stream::once(std::future::ready(lacks)).boxed()
 }
 
 /// The answers, with faults for errors. A panic is an error, never the end of the rows.
-fn faults(
-    what: String,
-    answers: BoxStream<'static, Result<Bytes, Error>>,
-) -> BoxStream<'static, Result<Bytes, Fault>> {
+fn faults(what: String, answers: BoxStream<'static, Result<Bytes, Error>>) -> Answers {
     let answers = AssertUnwindSafe(answers).catch_unwind();
     let answers = answers.map(move |answer| match answer {
         Ok(answer) => answer.map_err(|e| to_fault(&e)),
@@ -181,11 +169,7 @@ fn faults(
 ///
 /// # Errors
 /// Those of [`Peers::action`].
-pub async fn ask_rows(
-    peers: &Peers,
-    address: &str,
-    ask: &RowsAsk,
-) -> Result<BoxStream<'static, Result<Bytes, Fault>>, Fault> {
+pub async fn ask_rows(peers: &Peers, address: &str, ask: &RowsAsk) -> Result<Answers, Fault> {
     peers.action(address, "rows_part", to_postcard(ask)?, CALL).await
 }
 
@@ -198,11 +182,5 @@ impl Worker {
 
 /// The error of a task that another place has to run.
 fn unsupported(message: String) -> Error {
-    Error::Reported(Box::new(ErrorReport {
-        code: "unsupported".into(),
-        class: Class::User,
-        message,
-        hint: None,
-        may_fit: false,
-    }))
+    Error::reported("unsupported", Class::User, message, None)
 }

@@ -7,10 +7,11 @@
 use super::{Chunk, Field};
 use arrow::buffer::Buffer;
 use smallvec::SmallVec;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use tessera_kernels::is_any;
 use tessera_planner::dtype::DType;
 use tessera_planner::scalar::Scalar;
+use tessera_storage::lock;
 
 /// A condition of the cells of a chunk, as decoding rules use it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,7 +40,7 @@ impl Chunk {
         if let Some(owner) = &self.owner {
             return owner.holds(condition);
         }
-        let known = self.facts.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.facts.0);
         if let Some((_, holds)) = known.iter().find(|(c, _)| *c == condition) {
             return *holds;
         }
@@ -63,7 +64,7 @@ impl Chunk {
     }
 
     fn know(&self, condition: Condition, holds: bool) {
-        let mut known = self.facts.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.facts.0);
         if !known.iter().any(|(c, _)| *c == condition) {
             known.push((condition, holds));
         }
@@ -133,7 +134,7 @@ pub(crate) fn all_valid(cells: usize) -> Option<Field> {
     if cells > SHARED_MAX {
         return None;
     }
-    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut shared = lock(&SHARED);
     let long = match &*shared {
         Some(bytes) if bytes.len() >= cells => bytes.clone(),
         _ => {

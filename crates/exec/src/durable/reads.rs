@@ -11,7 +11,8 @@
 use super::{Durable, DurableStore};
 use bytes::Bytes;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
+use tessera_storage::lock;
 use tessera_storage::sink::SinkError;
 use tessera_storage::source::{Noted, SourceError, Versions};
 
@@ -29,30 +30,26 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    fn lock(&self) -> MutexGuard<'_, Vec<(usize, Arc<Versions>)>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Number of the running part.
     pub(super) fn part(&self) -> usize {
-        self.lock().last().map_or(0, |(part, _)| *part)
+        lock(&self.parts).last().map_or(0, |(part, _)| *part)
     }
 
     /// Number of the running part, and the versions that it has read.
     pub(super) fn now(&self) -> (usize, Vec<Noted>) {
-        self.lock().last().map_or((0, Vec::new()), |(part, versions)| (*part, versions.all()))
+        lock(&self.parts).last().map_or((0, Vec::new()), |(part, versions)| (*part, versions.all()))
     }
 
     /// False if reads were not recorded: no chunk may depend on them.
     pub(super) fn are_known(&self) -> bool {
-        self.lock().iter().all(|(_, versions)| versions.is_whole())
+        lock(&self.parts).iter().all(|(_, versions)| versions.is_whole())
     }
 }
 
 impl Durable {
     /// Makes `part` the running part of the statement, which reads in `versions`.
     pub fn begin_part(&self, part: usize, versions: &Arc<Versions>) {
-        self.reads.lock().push((part, versions.clone()));
+        lock(&self.reads.parts).push((part, versions.clone()));
     }
 
     /// Writes down the reads so far, so that a later run reads the same versions.
@@ -61,7 +58,7 @@ impl Durable {
     /// Errors of the storage.
     pub async fn keep_reads(&self) -> Result<(), SinkError> {
         let _one = self.reads.writing.lock().await;
-        let parts = self.reads.lock().clone();
+        let parts = lock(&self.reads.parts).clone();
         for (part, versions) in parts {
             let new = versions.take();
             if new.is_empty() {

@@ -11,7 +11,8 @@
 
 use super::HUGE_PAGE;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+use tessera_storage::lock;
 
 const REGION: usize = 64 << 20;
 /// Larger buffers have a region of their own.
@@ -114,7 +115,7 @@ impl Cutter {
         if len > SHARED_MAX {
             return Some(Cut { region: Arc::new(Region::new(len)?), at: 0, len });
         }
-        let mut current = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = lock(&self.0);
         let (region, at) = match current.take() {
             Some((region, at)) if at + len <= region.len => (region, at),
             _ => (Arc::new(Region::new(REGION)?), 0),

@@ -9,8 +9,9 @@
 
 use super::{Owner, PooledBuf};
 use std::ptr::NonNull;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::time::Duration;
+use tessera_storage::lock;
 
 /// The longest that the whole waits for its parts. They are dropped by threads that have no more to do with them.
 const PARTS_WAIT: Duration = Duration::from_secs(10);
@@ -41,11 +42,6 @@ struct Start(NonNull<u8>);
 unsafe impl Send for Start {}
 // SAFETY: as above.
 unsafe impl Sync for Start {}
-
-// Bytes have no state that a panic could leave half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl SharedBuf {
     /// Splits a buffer into parts that end at these offsets; the remaining bytes form a last part. Offsets that descend

@@ -265,7 +265,7 @@ impl Job {
     pub(super) fn pin(&self, slot: Slot) -> (u64, Option<Prepared>) {
         match self.table.get(slot) {
             Some(o) if self.stages[o.key.stage.0 as usize].pins => {
-                let index = self.statement.tiling.grid(o.key.stage).unravel(o.key.number);
+                let index = self.statement.index(o.key);
                 self.statement.runner.pin(o.key.stage, &index)
             }
             _ => (0, None),
@@ -281,13 +281,12 @@ impl Job {
             return bytes;
         }
         let tiling = &self.statement.tiling;
-        let index = tiling.grid(operand.key.stage).unravel(operand.key.number);
+        let index = self.statement.index(operand.key);
         let mut staging = 0;
         // Chunks of one output are adjacent.
         let mut known: Option<(OutputRef, Option<u64>)> = None;
         for r in &operand.reads {
-            let made = self.table.get(r.slot).and_then(|o| o.made.get(r.output as usize));
-            let Some(FinishedChunk::File(file)) = made.and_then(|m| m.chunk.as_ref()) else {
+            let Some(FinishedChunk::File(file)) = self.table.chunk(r.slot, r.output) else {
                 continue;
             };
             let from = OutputRef { stage: r.stage, output: r.output };
@@ -375,9 +374,8 @@ impl Job {
         let inputs = reads
             .iter()
             .filter_map(|r| {
-                let made = self.table.at(r.slot).made.get(r.output as usize)?;
                 let from = OutputRef { stage: r.stage, output: r.output };
-                Some((from, r.number, made.chunk.clone()?))
+                Some((from, r.number, self.table.chunk(r.slot, r.output)?.clone()))
             })
             .collect();
         let statement = self.statement.clone();
@@ -401,20 +399,12 @@ impl Job {
         let mut worst: Vec<Demand> = Vec::new();
         for ready in self.ready.iter().chain(self.loads.iter()) {
             let Some(operand) = self.table.get(ready.slot) else { continue };
-            let input = |r: &crate::schedule::table::Read| {
-                let made = self.table.get(r.slot)?.made.get(r.output as usize)?;
-                Some(made.chunk.as_ref()?.bytes())
-            };
+            let held = operand.reads.iter().filter_map(|r| self.table.chunk(r.slot, r.output));
             worst.push(Demand {
                 stage: self.statement.tiling.name(operand.key.stage),
-                index: self
-                    .statement
-                    .tiling
-                    .grid(operand.key.stage)
-                    .unravel(operand.key.number)
-                    .to_vec(),
+                index: self.statement.index(operand.key).to_vec(),
                 peak_bytes: operand.peak.saturating_add(self.pin(ready.slot).0),
-                input_bytes: operand.reads.iter().filter_map(input).sum(),
+                input_bytes: held.map(FinishedChunk::bytes).sum(),
             });
         }
         worst.sort_by(|a, b| {

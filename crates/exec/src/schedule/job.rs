@@ -22,6 +22,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
+use tessera_planner::grid::ChunkIndex;
 use tessera_planner::plan::StageId;
 use tessera_planner::recover::Recovery;
 
@@ -282,14 +283,21 @@ impl Job {
 
     // ---- Events of operands.
 
-    /// Handles an operand that was to load its chunks, if they are not available.
-    pub(crate) fn lost(&mut self, slot: Slot) {
+    /// Counts an operand as no longer running. Returns false, with the operand removed, if it was cancelled meanwhile.
+    fn stops(&mut self, slot: Slot) -> bool {
         self.running -= 1;
         self.reserved -= std::mem::take(&mut self.table.at(slot).reserved);
-        if self.table.at(slot).state == OperandState::Cancelling {
-            self.table.turn(slot, OperandState::Cancelled);
-            self.table.remove(slot);
-        } else {
+        if self.table.at(slot).state != OperandState::Cancelling {
+            return true;
+        }
+        self.table.turn(slot, OperandState::Cancelled);
+        self.table.remove(slot);
+        false
+    }
+
+    /// Handles an operand that was to load its chunks, if they are not available.
+    pub(crate) fn lost(&mut self, slot: Slot) {
+        if self.stops(slot) {
             self.put_back(slot);
         }
     }
@@ -302,11 +310,7 @@ impl Job {
         nanos: u64,
         trash: &mut Trash,
     ) {
-        self.running -= 1;
-        self.reserved -= std::mem::take(&mut self.table.at(slot).reserved);
-        if self.table.at(slot).state == OperandState::Cancelling {
-            self.table.turn(slot, OperandState::Cancelled);
-            self.table.remove(slot);
+        if !self.stops(slot) {
             if let Ok(chunks) = result {
                 trash.extend(chunks.into_iter().map(FinishedChunk::Memory));
             }
@@ -482,9 +486,14 @@ impl Statement {
         self.kept.as_ref().is_some_and(|k| k.durable().is_writing())
     }
 
+    /// The chunk index of an operand.
+    pub(crate) fn index(&self, key: OperandKey) -> ChunkIndex {
+        self.tiling.grid(key.stage).unravel(key.number)
+    }
+
     /// An operand as errors name it.
     pub(crate) fn name(&self, key: OperandKey) -> String {
-        let index = self.tiling.grid(key.stage).unravel(key.number);
+        let index = self.index(key);
         format!("{} {:?}", self.tiling.name(key.stage), index.as_slice())
     }
 }

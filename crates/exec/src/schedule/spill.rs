@@ -349,7 +349,7 @@ impl Job {
         let Some(operand) = self.table.get(slot) else { return want };
         want.bytes = operand.peak.saturating_add(self.pin(slot).0);
         let tiling = &self.statement.tiling;
-        let index = tiling.grid(operand.key.stage).unravel(operand.key.number);
+        let index = self.statement.index(operand.key);
         let mut staging = 0;
         let mut known: Option<(OutputRef, Option<u64>)> = None;
         for r in &operand.reads {
@@ -359,8 +359,7 @@ impl Job {
                 _ => tiling.parts(operand.key.stage, &index, from),
             };
             known = Some((from, parts));
-            let made = self.table.get(r.slot).and_then(|o| o.made.get(r.output as usize));
-            match (parts, made.and_then(|m| m.chunk.as_ref())) {
+            match (parts, self.table.chunk(r.slot, r.output)) {
                 (Some(more), held) => {
                     staging = held.map_or(0, |h| staging_of(h.bytes())).max(staging);
                     want.bytes = want.bytes.saturating_add(more);
@@ -409,25 +408,27 @@ impl Job {
         }
     }
 
+    /// The chunk of a victim, if the table holds it in memory.
+    fn held(&self, victim: &MadeBy) -> Option<&Arc<Chunk>> {
+        self.table.get(victim.slot).filter(|o| o.key == victim.key)?;
+        match self.table.chunk(victim.slot, victim.output)? {
+            FinishedChunk::Memory(chunk) => Some(chunk),
+            FinishedChunk::File(_) => None,
+        }
+    }
+
     /// True if the table holds exactly this chunk for the victim.
     pub(super) fn holds(&self, victim: &MadeBy, chunk: &Arc<Chunk>) -> bool {
-        let operand = self.table.get(victim.slot).filter(|o| o.key == victim.key);
-        let made = operand.and_then(|o| o.made.get(victim.output as usize));
-        matches!(made.and_then(|m| m.chunk.as_ref()), Some(FinishedChunk::Memory(c)) if Arc::ptr_eq(c, chunk))
+        self.held(victim).is_some_and(|held| Arc::ptr_eq(held, chunk))
     }
 
     fn spill(&mut self, victim: MadeBy, store: &Arc<Store>, trash: &mut Trash) -> Next {
         if self.error.is_some() {
             return Next::Gone;
         }
-        let operand = self.table.get(victim.slot).filter(|o| o.key == victim.key);
-        let made = operand.and_then(|o| o.made.get(victim.output as usize));
-        let Some(FinishedChunk::Memory(chunk)) = made.and_then(|m| m.chunk.as_ref()) else {
+        let Some(chunk) = self.held(&victim).filter(|chunk| Arc::strong_count(chunk) == 1) else {
             return Next::Gone;
         };
-        if Arc::strong_count(chunk) > 1 {
-            return Next::Gone;
-        }
         if chunk.file().is_some() {
             return match self.move_to_file(victim.slot, victim.output, 1, trash) {
                 true => Next::Moved,

@@ -145,10 +145,15 @@ impl Table {
         Some(operand)
     }
 
+    /// The chunk of an output, if its operand holds one.
+    pub(crate) fn chunk(&self, slot: Slot, output: u32) -> Option<&FinishedChunk> {
+        self.get(slot)?.made.get(output as usize)?.chunk.as_ref()
+    }
+
     /// False if the chunk of an output was already dropped while the operand lives for another output.
     pub(crate) fn has(&self, slot: Slot, output: u32) -> bool {
-        let there = |o: &Operand| o.made.get(output as usize).is_some_and(|m| m.chunk.is_some());
-        self.get(slot).is_some_and(|o| o.state != OperandState::Finished || there(o))
+        self.get(slot).is_some_and(|o| o.state != OperandState::Finished)
+            || self.chunk(slot, output).is_some()
     }
 
     /// Iterates over live operands with their slots, in ascending order.

@@ -234,7 +234,7 @@ impl Job {
         self.lose(key);
         self.table.turn(slot, OperandState::Ready);
         self.table.turn(slot, OperandState::Unscheduled);
-        let index = self.statement.tiling.grid(key.stage).unravel(key.number);
+        let index = self.statement.index(key);
         let (reads, peak) = self.needs(key, &index);
         self.edges += reads.len();
         let operand = self.table.at(slot);

@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use tessera_storage::gone;
 use tessera_storage::sink::Promise;
 
 /// Prefix of the names of spill directories.
@@ -134,12 +135,4 @@ fn remove(path: &Path) {
     }
     gone(&path.join(LOCK), fs::remove_file(path.join(LOCK)));
     gone(path, fs::remove_dir(path));
-}
-
-fn gone(path: &Path, removed: io::Result<()>) {
-    if let Err(e) = removed
-        && e.kind() != ErrorKind::NotFound
-    {
-        tracing::warn!(path = %path.display(), "cannot be removed: {e}");
-    }
 }

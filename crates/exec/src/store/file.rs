@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tessera_kernels::copy::{self, Strided};
 use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, cells};
-use tessera_storage::fail;
+use tessera_storage::{fail, gone};
 
 /// Bytes per checksum.
 const BLOCK: u64 = 4096;
@@ -199,11 +199,7 @@ impl Spilled {
 
 impl Drop for Spilled {
     fn drop(&mut self) {
-        if let Err(e) = std::fs::remove_file(&self.path)
-            && e.kind() != std::io::ErrorKind::NotFound
-        {
-            tracing::warn!(file = %self.path.display(), "cannot be removed: {e}");
-        }
+        gone(&self.path, std::fs::remove_file(&self.path));
         self.store.files.fetch_sub(1, Relaxed);
     }
 }

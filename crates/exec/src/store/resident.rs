@@ -6,9 +6,10 @@ use crate::error::Error;
 use crate::quota::{Account, Charge, Quota};
 use crate::schedule::Sink;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tessera_planner::grid::{ChunkIndex, Grid};
 use tessera_planner::region::Region;
+use tessera_storage::lock;
 
 /// An array whose chunks are in memory or, once a store has adopted it and memory is short, in files.
 #[derive(Debug)]
@@ -91,7 +92,7 @@ impl Resident {
 
     fn slot(&self, number: u64) -> Option<MutexGuard<'_, Option<FinishedChunk>>> {
         let slot = self.slots.get(number as usize)?;
-        Some(slot.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(lock(slot))
     }
 
     /// Stores a chunk in memory.

@@ -1,7 +1,7 @@
 //! Tasks that move cells: copies and scans.
 
 use super::Operand;
-use super::gather::{copy_held, gather, holds, lie};
+use super::gather::{copy_held, gather_input, holds, lie};
 use super::take;
 use crate::chunk::{Chunk, Condition};
 use crate::error::Error;
@@ -83,7 +83,7 @@ impl<'a> Cells<'a> {
         })
     }
 
-    fn fields(&self) -> SmallVec<[DType; 2]> {
+    pub(super) fn fields(&self) -> SmallVec<[DType; 2]> {
         match self {
             Cells::Memory(chunk) => chunk.fields().iter().map(|f| f.dtype()).collect(),
             Cells::File(reader) => reader.fields().into(),
@@ -91,7 +91,7 @@ impl<'a> Cells<'a> {
     }
 
     /// Copies cells of a field, as [`copy::store_box`] does.
-    fn copy(
+    pub(super) fn copy(
         &mut self,
         field: usize,
         shape: &[u64],
@@ -282,18 +282,12 @@ impl Target<'_> {
 pub(super) fn scan(op: &Operand<'_>, kind: ScanKind, axis: usize) -> Result<Vec<Chunk>, Error> {
     let region = op.stage.grid.region(op.index);
     let shape = region.shape();
-    let Access::View(view) = &op.stage.inputs[0].access else {
-        return Err(Error::Broken { what: "a scan reads its input through a view".into() });
-    };
-    let seen = gather(op, 0, view)?;
+    let seen = gather_input(op, 0)?;
     let mut buffers = op.buffers_if(0, !seen.unmasked);
     let dense = strides(&shape);
-    let source = |f: usize| -> Result<Strided<'_>, Error> {
-        Ok(Strided { bytes: seen.bytes(f)?, offset: seen.offset, strides: &seen.steps })
-    };
     let place = |f: usize, buffer: &mut PooledBuf| -> Result<(), Error> {
         let size = seen.dtype(f)?.size();
-        Ok(copy::copy_box(size, &shape, source(f)?, buffer.as_mut_slice(), 0, &dense)?)
+        Ok(copy::copy_box(size, &shape, seen.strided(f)?, buffer.as_mut_slice(), 0, &dense)?)
     };
     let carry = match op.tiling.pieces(op.id, op.index, 1).first() {
         Some(previous) => Some(last_slice(op, previous, axis)?),
@@ -320,7 +314,7 @@ pub(super) fn scan(op: &Operand<'_>, kind: ScanKind, axis: usize) -> Result<Vec<
         let job = Scan {
             shape: &shape,
             axis,
-            from: source(0)?,
+            from: seen.strided(0)?,
             value: value[0].as_mut_slice(),
             valid: valid.first().map(|b| b.as_slice()),
             carry: carry.as_ref().and_then(|c| c.first()).map(|b| b.as_slice()),

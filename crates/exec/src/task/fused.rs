@@ -2,7 +2,7 @@
 
 use super::Operand;
 use super::batch::Climb;
-use super::gather::{Gathered, Seen, gather};
+use super::gather::{Gathered, Seen, gather_input};
 use super::masks::{Programs, Variant};
 use super::pieces::Pieces;
 use crate::chunk::{Chunk, Field};
@@ -16,7 +16,7 @@ use tessera_kernels::copy::Stores;
 use tessera_kernels::fused::{OutputFields, Scratch, StridedInput, run_once};
 use tessera_planner::dtype::DType;
 use tessera_planner::ir::AxisReduce;
-use tessera_planner::plan::{Access, Fused, FusedInput, FusedOutput, Spans};
+use tessera_planner::plan::{Fused, FusedInput, FusedOutput, Spans};
 use tessera_planner::program::Arg;
 use tessera_planner::reduce::ReduceKind;
 use tessera_planner::region::{Region, strides};
@@ -87,13 +87,7 @@ fn program(op: &Operand<'_>, variant: &Variant) -> Result<Vec<Chunk>, Error> {
 
 /// The stage's inputs as strided views of the operand's cells.
 fn seen(op: &Operand<'_>) -> Result<Vec<Seen>, Error> {
-    let inputs = op.stage.inputs.iter().enumerate();
-    inputs
-        .map(|(k, input)| match &input.access {
-            Access::View(view) => gather(op, k, view),
-            other => Err(Error::Broken { what: format!("a fused program reads by {other:?}") }),
-        })
-        .collect()
+    (0..op.stage.inputs.len()).map(|k| gather_input(op, k)).collect()
 }
 
 fn strided<'s>(fused: &Fused, seen: &'s [Seen]) -> Result<Vec<StridedInput<'s>>, Error> {

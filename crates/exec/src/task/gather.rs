@@ -1,6 +1,7 @@
 //! Inputs as strided views: in place where one chunk holds the cells, else copied together.
 
 use super::Operand;
+use super::copy::Cells;
 use crate::chunk::{Chunk, Condition, Element, Field, all_valid};
 use crate::error::Error;
 use crate::pool::PooledBuf;
@@ -9,8 +10,10 @@ use crate::store::FinishedChunk;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use tessera_kernels::Plain;
-use tessera_kernels::copy::{self, Stores, Strided};
+use tessera_kernels::copy::{Stores, Strided};
+use tessera_kernels::sort::LinesIn;
 use tessera_planner::dtype::DType;
+use tessera_planner::plan::Access;
 use tessera_planner::region::{Region, strides};
 use tessera_planner::view::View;
 
@@ -52,6 +55,22 @@ impl Seen {
         }
     }
 
+    /// The cells of a field, as they lie.
+    pub(super) fn strided(&self, field: usize) -> Result<Strided<'_>, Error> {
+        Ok(Strided { bytes: self.bytes(field)?, offset: self.offset, strides: &self.steps })
+    }
+
+    /// The validity, if one of the cells is masked.
+    pub(super) fn validity(&self) -> Result<Option<&[u8]>, Error> {
+        if self.fields() > 1 && !self.unmasked { Ok(Some(self.bytes(1)?)) } else { Ok(None) }
+    }
+
+    /// The lines along an axis of a box of the cells.
+    pub(super) fn lines<'a>(&'a self, shape: &'a [u64], axis: usize) -> Result<LinesIn<'a>, Error> {
+        let (value, valid) = (self.strided(0)?, self.validity()?);
+        Ok(LinesIn { shape, axis, dtype: self.dtype(0)?, value, valid })
+    }
+
     pub(super) fn fields(&self) -> usize {
         self.fields.len()
     }
@@ -88,6 +107,14 @@ pub(super) fn lie(view: &View, region: &Region, held: &Region) -> (i64, Steps) {
         offset += (first - held.start[d] as i64) * s;
     }
     (offset, steps)
+}
+
+/// Gathers the cells that the operand sees of input `k`, which it has to read through a view.
+pub(super) fn gather_input(op: &Operand<'_>, k: usize) -> Result<Seen, Error> {
+    match &op.stage.inputs[k].access {
+        Access::View(view) => gather(op, k, view),
+        other => Err(Error::Broken { what: format!("input {k} is read by {other:?}, not a view") }),
+    }
 }
 
 /// Gathers the cells that the operand sees of input `k` through a view.
@@ -160,29 +187,22 @@ pub(super) fn copy_held(
     stores: Stores,
     cx: &TaskContext<'_>,
 ) -> Result<(), Error> {
-    let file = match held {
-        FinishedChunk::Memory(chunk) => return copy_common(chunk, from, to, buffers, stores),
-        FinishedChunk::File(file) => file,
-    };
-    let Some(common) = from.intersect(to).or_else(|| (from.rank() == 0).then(|| from.clone()))
-    else {
-        return Ok(());
-    };
-    let view = View::identity(common.rank());
-    let (source, source_steps) = lie(&view, &common, from);
-    let (target, target_steps) = lie(&view, &common, to);
-    let mut reader = file.reader(cx.read_back)?;
-    // An all-true mask is not copied, so `buffers` may be shorter than the fields.
-    for (f, buffer) in buffers.iter_mut().enumerate().take(file.fields().len()) {
-        let to = (target, &target_steps[..]);
-        reader.copy(f, &common.shape(), (source, &source_steps), buffer.as_mut_slice(), to)?;
-    }
-    Ok(())
+    copy_cells(Cells::new(held, cx)?, from, to, buffers, stores)
 }
 
 /// Copies the cells that a chunk (which holds the box `from`) shares with the dense box `to`, field by field.
 pub(crate) fn copy_common(
     chunk: &Chunk,
+    from: &Region,
+    to: &Region,
+    buffers: &mut [PooledBuf],
+    stores: Stores,
+) -> Result<(), Error> {
+    copy_cells(Cells::Memory(chunk), from, to, buffers, stores)
+}
+
+fn copy_cells(
+    mut held: Cells<'_>,
     from: &Region,
     to: &Region,
     buffers: &mut [PooledBuf],
@@ -195,15 +215,11 @@ pub(crate) fn copy_common(
     let view = View::identity(common.rank());
     let (source, source_steps) = lie(&view, &common, from);
     let (target, target_steps) = lie(&view, &common, to);
-    for (field, buffer) in chunk.fields().iter().zip(buffers) {
-        copy::store_box(
-            field.dtype().size(),
-            &common.shape(),
-            Strided { bytes: field.buffer().as_slice(), offset: source, strides: &source_steps },
-            buffer.as_mut_slice(),
-            (target, &target_steps),
-            stores,
-        )?;
+    // There may be fewer buffers than fields: an all-true mask is not copied.
+    let fields = held.fields().len();
+    for (f, buffer) in buffers.iter_mut().enumerate().take(fields) {
+        let (source, target) = ((source, &source_steps[..]), (target, &target_steps[..]));
+        held.copy(f, &common.shape(), source, buffer.as_mut_slice(), target, stores)?;
     }
     Ok(())
 }

@@ -1,13 +1,12 @@
 //! Tasks that run along lines: windows, sorts, quantiles.
 
 use super::Operand;
-use super::gather::{Seen, gather, gather_region};
+use super::gather::{gather_input, gather_region};
 use super::pieces::{PieceInput, places};
 use crate::chunk::Chunk;
 use crate::error::Error;
 use tessera_kernels::Level;
-use tessera_kernels::copy::Strided;
-use tessera_kernels::sort::{self, LinesIn, LinesOut};
+use tessera_kernels::sort::{self, LinesOut};
 use tessera_kernels::window::{Input, Part, Windows, window};
 use tessera_planner::plan::{Access, Task};
 use tessera_planner::reduce::ReduceKind;
@@ -86,10 +85,7 @@ fn part(p: &PieceInput, unmasked: bool) -> Result<Part<'_>, Error> {
 
 /// Sorts whole lines, or computes their quantiles.
 pub(super) fn ordered(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
-    let Access::View(view) = &op.stage.inputs[0].access else {
-        return Err(Error::Broken { what: "lines are read through a view".into() });
-    };
-    let seen = gather(op, 0, view)?;
+    let seen = gather_input(op, 0)?;
     let shape = op.stage.grid.region(op.index).shape();
     let axis = match &op.stage.task {
         Task::Sort { axis, .. } | Task::Quantile { axis, .. } => *axis,
@@ -104,13 +100,7 @@ pub(super) fn ordered(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
         value: value[0].as_mut_slice(),
         valid: valid.first_mut().map(|b| b.as_mut_slice()),
     };
-    let input = LinesIn {
-        shape: &shape,
-        axis,
-        dtype: seen.dtype(0)?,
-        value: Strided { bytes: seen.bytes(0)?, offset: seen.offset, strides: &seen.steps },
-        valid: validity(&seen)?,
-    };
+    let input = seen.lines(&shape, axis)?;
     match &op.stage.task {
         Task::Sort { what, order, .. } => {
             sort::sort(input, *what, *order, out, &op.cancelled())?;
@@ -122,9 +112,4 @@ pub(super) fn ordered(op: &Operand<'_>) -> Result<Vec<Chunk>, Error> {
     }
     drop(seen);
     Ok(vec![op.chunk(0, buffers)?])
-}
-
-/// The validity of an input, if one of its cells is masked.
-pub(super) fn validity(seen: &Seen) -> Result<Option<&[u8]>, Error> {
-    if seen.fields() > 1 && !seen.unmasked { Ok(Some(seen.bytes(1)?)) } else { Ok(None) }
 }

@@ -16,12 +16,13 @@ use super::gather::holds;
 use crate::chunk::Condition;
 use crate::error::Error;
 use smallvec::SmallVec;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tessera_kernels::fused::{Compiled, compile};
 use tessera_planner::dtype::DType;
 use tessera_planner::plan::{Fused, FusedInput, FusedOutput};
 use tessera_planner::program::{Arg, Inst, Program, ScalarOp};
 use tessera_planner::scalar::Scalar;
+use tessera_storage::lock;
 
 /// Upper bound on the parts of a program that are considered.
 const ASSUMED_MAX: usize = 16;
@@ -90,7 +91,7 @@ impl Programs {
         if set == 0 {
             return Ok(self.general.clone());
         }
-        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut others = lock(&self.others);
         if let Some((_, known)) = others.iter().find(|(s, _)| *s == set) {
             return Ok(known.clone());
         }

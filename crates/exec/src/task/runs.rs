@@ -6,19 +6,17 @@
 
 use super::Operand;
 use super::copy::Cells;
-use super::gather::gather;
-use super::lines::validity;
+use super::gather::gather_input;
 use crate::chunk::{Chunk, Field};
 use crate::error::Error;
 use crate::pool::PooledBuf;
 use crate::store::FinishedChunk;
 use arrow::datatypes::ArrowNativeType;
 use tessera_kernels::Plain;
-use tessera_kernels::copy::Strided;
-use tessera_kernels::sort::{self, Key, KeysMut, Line, LinesIn, Parts, Pieces, RunsOut};
+use tessera_kernels::sort::{self, Key, KeysMut, Line, Parts, Pieces, RunsOut};
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::{AxisGrid, ChunkIndex, Grid};
-use tessera_planner::plan::{Access, OutputRef};
+use tessera_planner::plan::OutputRef;
 use tessera_planner::region::{Dims, Region, strides};
 use tessera_planner::runs::Runs;
 use tessera_planner::sort::{Quantiles, SortOrder, SortWhat};
@@ -26,19 +24,10 @@ use tessera_planner::tile::for_each_index;
 
 /// Sorts each line of a chunk, and makes the index of the runs.
 pub(super) fn sort(op: &Operand<'_>, runs: Runs, order: SortOrder) -> Result<Vec<Chunk>, Error> {
-    let Access::View(view) = &op.stage.inputs[0].access else {
-        return Err(Error::Broken { what: "lines are read through a view".into() });
-    };
-    let seen = gather(op, 0, view)?;
+    let seen = gather_input(op, 0)?;
     let shape = op.stage.grid.region(op.index).shape();
     let axis = shape.len() - 1;
-    let input = LinesIn {
-        shape: &shape,
-        axis,
-        dtype: seen.dtype(0)?,
-        value: Strided { bytes: seen.bytes(0)?, offset: seen.offset, strides: &seen.steps },
-        valid: validity(&seen)?,
-    };
+    let input = seen.lines(&shape, axis)?;
     let (mut made, mut index) = (op.buffers(0), op.buffers(1));
     let dtype = op.stage.outputs[0].fields[0];
     let (Some((keys, rest)), Some(heads)) = (made.split_first_mut(), index.first_mut()) else {

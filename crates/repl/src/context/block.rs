@@ -51,27 +51,28 @@ pub(super) fn in_relations(left: &[Token<'_>]) -> bool {
 
 /// The token range of the innermost parenthesised query around `at`, or of all.
 fn block(tokens: &[Token<'_>], at: usize) -> (usize, usize) {
-    let mut open: Vec<usize> = Vec::new();
-    let mut found = (0, tokens.len());
+    let (pairs, open) = brackets(tokens);
+    let begins = |o: usize| tokens[o].start < at && is_query(tokens, o);
+    // The innermost one closes first.
+    if let Some(&(o, i)) = pairs.iter().find(|(o, i)| begins(*o) && at <= tokens[*i].start) {
+        return (o + 1, i);
+    }
+    // An unclosed parenthesis reaches to the end.
+    let unclosed = open.into_iter().rev().find(|o| begins(*o));
+    (unclosed.map_or(0, |o| o + 1), tokens.len())
+}
+
+/// Pairs of an opening and a closing bracket, in the order of the latter, and opening ones without a partner.
+fn brackets(tokens: &[Token<'_>]) -> (Vec<(usize, usize)>, Vec<usize>) {
+    let (mut pairs, mut open) = (Vec::new(), Vec::new());
     for (i, t) in tokens.iter().enumerate() {
         match t.kind {
             TokenKind::Open => open.push(i),
-            TokenKind::Close => {
-                let Some(o) = open.pop() else { continue };
-                let inside = tokens[o].start < at && at <= t.start;
-                if inside && is_query(tokens, o) {
-                    // The innermost one closes first.
-                    return (o + 1, i);
-                }
-            }
+            TokenKind::Close => pairs.extend(open.pop().map(|o| (o, i))),
             _ => {}
         }
     }
-    // An unclosed parenthesis reaches to the end.
-    if let Some(o) = open.iter().rev().find(|o| tokens[**o].start < at && is_query(tokens, **o)) {
-        found.0 = o + 1;
-    }
-    found
+    (pairs, open)
 }
 
 fn is_query(tokens: &[Token<'_>], open: usize) -> bool {
@@ -82,7 +83,7 @@ fn is_query(tokens: &[Token<'_>], open: usize) -> bool {
 /// counts.
 fn list(tokens: &[Token<'_>], text: &str) -> Vec<Relation> {
     // An unclosed call does not hide the FROM behind the cursor.
-    let never_closed = never_closed(tokens);
+    let (_, never_closed) = brackets(tokens);
     let mut out = Vec::new();
     let (mut depth, mut i, mut expected) = (0usize, 0, false);
     while i < tokens.len() {
@@ -113,21 +114,6 @@ fn list(tokens: &[Token<'_>], text: &str) -> Vec<Relation> {
         i += 1;
     }
     out
-}
-
-/// The indexes of opening brackets without a partner.
-fn never_closed(tokens: &[Token<'_>]) -> Vec<usize> {
-    let mut open = Vec::new();
-    for (i, t) in tokens.iter().enumerate() {
-        match t.kind {
-            TokenKind::Open => open.push(i),
-            TokenKind::Close => {
-                open.pop();
-            }
-            _ => {}
-        }
-    }
-    open
 }
 
 /// The relation that begins at token `i`, and the index after it and its alias.
@@ -187,21 +173,9 @@ fn stem(quoted: &str) -> Option<String> {
     (!stem.is_empty()).then(|| stem.to_string())
 }
 
+/// The bracket that closes the one at token `open`.
 fn closing(tokens: &[Token<'_>], open: usize) -> Option<usize> {
-    let mut depth = 0usize;
-    for (i, t) in tokens.iter().enumerate().skip(open) {
-        match t.kind {
-            TokenKind::Open => depth += 1,
-            TokenKind::Close => {
-                depth = depth.checked_sub(1)?;
-                if depth == 0 {
-                    return Some(i);
-                }
-            }
-            _ => {}
-        }
-    }
-    None
+    brackets(tokens).0.into_iter().find(|(o, _)| *o == open).map(|(_, close)| close)
 }
 
 /// The query of `WITH name AS (query)`, with its parentheses.

@@ -65,15 +65,11 @@ impl Shell<'_> {
             // The single variable of a name or path that can be drawn.
             None => {
                 let relation = describable(what);
-                let reply = self.ask(&format!("DESCRIBE {relation}"))?;
-                let all = Rows::of(&reply.answer).map(|rows| columns(&rows)).unwrap_or_default();
-                let name = plot::Subject::of(&all, what)?.name;
+                let name = plot::Subject::of(&self.columns_of(&relation)?, what)?.name;
                 format!("SELECT \"{}\" FROM {relation}", name.replace('"', "\"\""))
             }
         };
-        let reply = self.ask(&format!("DESCRIBE ({query})"))?;
-        let all = Rows::of(&reply.answer).map(|rows| columns(&rows)).unwrap_or_default();
-        let subject = plot::Subject::of(&all, what)?;
+        let subject = plot::Subject::of(&self.columns_of(&format!("({query})"))?, what)?;
         let (width, lines) = (self.parts.screen.size)();
         let canvas = plot::Canvas::new(width, lines, self.parts.screen.style);
         let blocks = subject.blocks(&canvas);
@@ -86,10 +82,15 @@ impl Shell<'_> {
         self.print(&text)
     }
 
+    /// The answer of DESCRIBE.
+    fn columns_of(&mut self, relation: &str) -> Result<Vec<Column>, Error> {
+        let reply = self.ask(&format!("DESCRIBE {relation}"))?;
+        Ok(Rows::of(&reply.answer).map(|rows| columns(&rows)).unwrap_or_default())
+    }
+
     /// The variables and results in the answer of DESCRIBE.
     fn described(&mut self, what: &str) -> Result<Vec<Column>, Error> {
-        let reply = self.ask(&format!("DESCRIBE {}", describable(what)))?;
-        let mut all = Rows::of(&reply.answer).map(|rows| columns(&rows)).unwrap_or_default();
+        let mut all = self.columns_of(&describable(what))?;
         if all.iter().any(|c| c.kind == "column") {
             return Err(Error::Usage {
                 reason: format!("`{what}` gives rows, which have neither shape nor chunks"),

@@ -205,11 +205,12 @@ impl Connection {
         }
     }
 
-    async fn end_session(self: Arc<Self>, session: String) {
+    /// Ends a session, with what is in it.
+    pub(super) async fn end_session(self: Arc<Self>, session: String) {
         let path = format!("/v1/sessions/{session}");
         let server = self.servers.current();
         if let Err(error) = self.send(server, Method::DELETE, &path, None).await {
-            tracing::debug!(%error, "the session of uploads was not ended");
+            tracing::debug!(%error, "a session was not ended");
         }
     }
 

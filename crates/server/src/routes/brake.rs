@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tessera_engine::error::Error;
+use tessera_storage::lock;
 
 /// Number of wrong tokens without a wait.
 const FREE: u32 = 10;
@@ -69,7 +70,7 @@ impl Brake {
         is_right: impl FnOnce() -> bool,
         now: Instant,
     ) -> Result<bool, Error> {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.0);
         let known = all.get(&peer).copied().filter(|t| now.duration_since(t.last) < FORGET);
         if let Some(wait) = known.and_then(|t| t.wait(now)) {
             return Err(Error::TooManyTries { wait_s: wait.as_secs_f64().ceil() as u64 });

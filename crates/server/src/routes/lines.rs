@@ -8,8 +8,9 @@ use axum::middleware::Next;
 use axum::response::Response;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
+use tessera_storage::lock;
 use tokio_util::sync::CancellationToken;
 
 #[derive(Debug)]
@@ -40,7 +41,7 @@ pub(super) struct OpenLine {
 
 impl Drop for OpenLine {
     fn drop(&mut self) {
-        self.lines.lock().remove(&self.number);
+        lock(&self.lines.open).remove(&self.number);
     }
 }
 
@@ -59,21 +60,17 @@ impl Lines {
         });
         line.moves();
         let number = self.next.fetch_add(1, Relaxed);
-        self.lock().insert(number, line.clone());
+        lock(&self.open).insert(number, line.clone());
         OpenLine { lines: self.clone(), number, line }
     }
 
     /// Closes the connection that has been idle longest, if one is idle.
     pub(super) fn make_room(&self) {
-        let open = self.lock();
+        let open = lock(&self.open);
         let idle = open.values().filter(|l| l.is_idle() && !l.close.is_cancelled());
         if let Some(line) = idle.min_by_key(|l| l.last_ms.load(Relaxed)) {
             line.close.cancel();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Line>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -126,6 +123,6 @@ mod tests {
         }
         assert_eq!(closed(), [true, false, true, true]);
         drop(all);
-        assert!(lines.lock().is_empty());
+        assert!(lock(&lines.open).is_empty());
     }
 }

@@ -13,11 +13,12 @@ use axum::response::Response;
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tessera_cluster::Waiting;
 use tessera_cluster::registry::Member;
 use tessera_engine::session::Host;
+use tessera_storage::lock;
 
 /// Upper bounds of the histogram's buckets, in seconds.
 const BUCKETS: [f64; 9] = [0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0];
@@ -52,7 +53,7 @@ impl Metrics {
     }
 
     fn answered(&self, route: &'static str, method: &'static str, status: u16, seconds: f64) {
-        let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut requests = lock(&self.requests);
         let d = requests.entry((route, method, status)).or_default();
         for (n, bound) in d.buckets.iter_mut().zip(BUCKETS) {
             *n += u64::from(seconds <= bound);
@@ -300,7 +301,7 @@ fn waiting(waiting: &Waiting, out: &mut Exposition) {
 }
 
 fn durations(shared: &Shared, out: &mut String) {
-    let requests = shared.metrics.requests.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let requests = lock(&shared.metrics.requests).clone();
     let name = "tessera_http_request_duration_seconds";
     let _ = writeln!(out, "# HELP {name} Time until an answer begins.\n# TYPE {name} histogram");
     for ((route, method, status), d) in requests {

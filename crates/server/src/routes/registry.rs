@@ -25,7 +25,7 @@ use futures::StreamExt;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tessera_engine::answer::Reply;
 use tessera_engine::config::Config;
@@ -34,6 +34,7 @@ use tessera_engine::journal::{End, Journal, now_ms};
 use tessera_engine::session::Host;
 use tessera_engine::statement::{Entered, StatementState};
 use tessera_engine::{Engine, Handle};
+use tessera_storage::lock;
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -160,12 +161,9 @@ impl Statements {
         if request.is_some() && !self.is_restored() {
             return Err(Error::Starting);
         }
-        let mut known = self.lock();
+        let mut known = lock(&self.known);
         if let Some((name, mark)) = &request {
-            let same = |e: &&Arc<Entry>| {
-                e.session == session && e.request.as_ref().is_some_and(|(n, _)| n == name)
-            };
-            if let Some(entry) = known.values().find(same) {
+            if let Some(entry) = known.values().find(|e| e.is_of(session.as_deref(), name)) {
                 return match entry.request.as_ref().is_some_and(|(_, m)| m == mark) {
                     true => Ok(entry.clone()),
                     false => Err(Error::RequestIdReused { request_id: name.clone() }),
@@ -186,10 +184,11 @@ impl Statements {
     /// # Errors
     /// The statements that earlier servers accepted are not known yet.
     pub(super) fn knows(&self, session: Option<&str>, name: &str) -> Result<bool, Error> {
-        let is_it = |e: &Arc<Entry>| {
-            e.session.as_deref() == session && e.request.as_ref().is_some_and(|(n, _)| n == name)
-        };
-        if self.is_restored() { Ok(self.lock().values().any(is_it)) } else { Err(Error::Starting) }
+        if self.is_restored() {
+            Ok(lock(&self.known).values().any(|e| e.is_of(session, name)))
+        } else {
+            Err(Error::Starting)
+        }
     }
 
     fn entry(
@@ -415,7 +414,7 @@ impl Statements {
     /// # Errors
     /// The id is unknown or forgotten; it may not be recovered yet.
     pub(super) fn get(&self, id: &str) -> Result<Arc<Entry>, Error> {
-        let entry = self.lock().get(id).cloned();
+        let entry = lock(&self.known).get(id).cloned();
         entry.ok_or_else(|| match self.is_restored() {
             true => Error::UnknownStatement { id: id.into() },
             false => Error::Starting,
@@ -436,7 +435,7 @@ impl Statements {
 
     /// All known statements, the oldest first.
     pub(super) fn list(&self) -> Vec<Arc<Entry>> {
-        let mut all: Vec<Arc<Entry>> = self.lock().values().cloned().collect();
+        let mut all: Vec<Arc<Entry>> = lock(&self.known).values().cloned().collect();
         all.sort_by_key(|e| e.number);
         all
     }
@@ -492,7 +491,7 @@ impl Statements {
 
     pub(super) fn forget(&self, entry: &Arc<Entry>) {
         entry.handle.cancel();
-        self.lock().remove(entry.id());
+        lock(&self.known).remove(entry.id());
         entry.unkeep();
     }
 
@@ -511,7 +510,7 @@ impl Statements {
     /// Forgets finished statements that were not requested recently.
     pub(super) fn sweep(&self) {
         let ttl = self.ttl;
-        self.lock().retain(|_, e| {
+        lock(&self.known).retain(|_, e| {
             let is_over = e.outcome.borrow().is_some() || e.asleep.load(Relaxed);
             let keep = !is_over || e.idle() < ttl;
             if !keep {
@@ -533,7 +532,7 @@ impl Statements {
         }
         journal.check().await?;
         let is_live = |id: &str| {
-            let entry = self.lock().get(id).cloned();
+            let entry = lock(&self.known).get(id).cloned();
             entry.is_some_and(|e| e.outcome.borrow().is_none() && !e.asleep.load(Relaxed))
         };
         host.durable().collect(&is_live, age).await.map(drop).map_err(Error::stage)
@@ -543,7 +542,7 @@ impl Statements {
     /// and was not reported yet. A fenced server reports no ends any more.
     pub(super) fn is_awaited(&self, time: Duration) -> bool {
         let news = |e: &Arc<Entry>| !e.told.load(Relaxed) && e.idle() < time;
-        let is_news = || !self.role.is_fenced() && self.lock().values().any(news);
+        let is_news = || !self.role.is_fenced() && lock(&self.known).values().any(news);
         self.live.load(Relaxed) > 0 || is_news()
     }
 
@@ -555,7 +554,7 @@ impl Statements {
 
     /// Bytes of results in memory and on disk.
     pub(super) fn kept_bytes(&self) -> (u64, u64) {
-        self.lock().values().map(|e| e.bytes()).fold((0, 0), |(m, d), (n, e)| (m + n, d + e))
+        lock(&self.known).values().map(|e| e.bytes()).fold((0, 0), |(m, d), (n, e)| (m + n, d + e))
     }
 
     /// Drops the oldest results until the rest fits the limits, but never the result of `newest`.
@@ -576,10 +575,6 @@ impl Statements {
                 (memory, disk) = (memory.saturating_sub(m), disk.saturating_sub(d));
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Entry>>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

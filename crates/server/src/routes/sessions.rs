@@ -10,10 +10,11 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tessera_engine::Engine;
 use tessera_engine::error::Error;
+use tessera_storage::lock;
 
 /// Upper bound on open sessions.
 const SESSIONS_MAX: usize = 1024;
@@ -36,7 +37,7 @@ impl Sessions {
     }
 
     fn make(&self, engine: Arc<dyn Engine>) -> Result<String, Error> {
-        let mut known = self.lock();
+        let mut known = lock(&self.known);
         if known.len() >= SESSIONS_MAX {
             return Err(Error::TooManySessions { limit: SESSIONS_MAX });
         }
@@ -45,20 +46,24 @@ impl Sessions {
         Ok(id)
     }
 
-    fn get(&self, id: &str) -> Result<Arc<dyn Engine>, Error> {
+    /// The engine of a session.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub(super) fn get(&self, id: &str) -> Result<Arc<dyn Engine>, Error> {
         self.find(id).ok_or_else(|| Error::UnknownSession { id: id.into() })
     }
 
     /// The engine of a session that has not ended.
     pub(super) fn find(&self, id: &str) -> Option<Arc<dyn Engine>> {
-        self.lock().get_mut(id).map(|s| {
+        lock(&self.known).get_mut(id).map(|s| {
             s.used = Instant::now();
             s.engine.clone()
         })
     }
 
     pub(super) fn count(&self) -> usize {
-        self.lock().len()
+        lock(&self.known).len()
     }
 
     /// Ends idle sessions. A session with a queued or running statement is not idle.
@@ -66,7 +71,7 @@ impl Sessions {
         let timeout = self.timeout;
         let mut gone = Vec::new();
         {
-            let mut known = self.lock();
+            let mut known = lock(&self.known);
             known.retain(|_, s| {
                 // A queued or running statement holds the engine.
                 if Arc::strong_count(&s.engine) > 1 {
@@ -81,10 +86,6 @@ impl Sessions {
         }
         // Temp tensors are freed without the lock.
         drop(gone);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, KnownSession>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -117,7 +118,7 @@ pub(super) async fn delete(
     State(shared): State<Arc<Shared>>,
     super::Name(id): super::Name,
 ) -> Result<Response, Failure> {
-    let gone = shared.sessions.lock().remove(&id);
+    let gone = lock(&shared.sessions.known).remove(&id);
     if gone.is_none() {
         return Err(Error::UnknownSession { id }.into());
     }

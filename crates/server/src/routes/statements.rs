@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-use tessera_engine::answer::Reply;
+use tessera_engine::answer::{Answer, Reply};
 use tessera_engine::error::Error;
 use tessera_engine::format::Format;
 use tessera_engine::locals::Locals;
@@ -177,8 +177,7 @@ fn wake(shared: &Arc<Shared>, entry: &Arc<Entry>) -> Result<(), Failure> {
 
 /// True if the answers are small and in a text format.
 fn is_inline(out: Out, replies: &[Reply]) -> bool {
-    let (memory, disk) =
-        replies.iter().map(|r| r.answer.bytes()).fold((0, 0), |(m, d), (n, e)| (m + n, d + e));
+    let (memory, disk) = stream::bytes(replies);
     // A small answer may be in a file because memory was short.
     matches!(out, Out::Format(f) if f.is_text())
         && memory + disk <= INLINE_BYTES
@@ -243,10 +242,7 @@ fn described(entry: &Entry, outcome: Option<Arc<Outcome>>) -> Value {
         None => out["next"] = path.into(),
         Some(Outcome::Finished(replies)) => {
             out["next"] = format!("{path}/result").into();
-            let (memory, disk) = replies
-                .iter()
-                .map(|r| r.answer.bytes())
-                .fold((0, 0), |(m, d), (n, e)| (m + n, d + e));
+            let (memory, disk) = stream::bytes(replies);
             out["result_bytes"] = (memory + disk).into();
         }
         Some(Outcome::Failed(e)) => out["error"] = e.to_json(Some(entry.id()))["error"].take(),
@@ -336,34 +332,21 @@ pub(super) async fn result(
 pub(super) async fn plan(
     State(shared): State<Arc<Shared>>,
     Name(id): Name,
-    headers: HeaderMap,
 ) -> Result<Response, Failure> {
     let entry = shared.statements.find(&id).await?;
     let fail = |e: Error| Failure::of(&e, Some(&id));
     let parsed = tessera_frontend::parse(&entry.sql).map_err(|e| fail(Error::stage(e)))?;
     let last = parsed.last().map_or("", |p| p.text.as_str());
     let engine = match &entry.session {
-        Some(_) => {
-            let mut of = headers;
-            if let Some(v) = entry.session.as_deref().and_then(|s| s.parse().ok()) {
-                of.insert(sessions::HEADER, v);
-            }
-            sessions::of(&shared, &of).map_err(fail)?.1
-        }
+        Some(session) => shared.sessions.get(session).map_err(fail)?,
         None => shared.backend.session(),
     };
     let sql = format!("EXPLAIN (FORMAT json) {last}");
-    let _place = super::tensors::look_up(&shared).await.map_err(fail)?;
-    let handle = Handle::below(&shared.stop);
-    let mut plan = Value::Null;
-    {
-        let mut replies = engine.run(&sql, handle);
-        while let Some(reply) = futures::StreamExt::next(&mut replies).await {
-            if let tessera_engine::answer::Answer::Json(json) = reply.map_err(fail)?.answer {
-                plan = json;
-            }
-        }
-    }
+    let reply = super::tensors::run(&shared, &*engine, &sql).await.map_err(fail)?;
+    let mut plan = match reply.answer {
+        Answer::Json(plan) => plan,
+        _ => Value::Null,
+    };
     plan["state"] = entry.state().name().into();
     plan["measured"] = entry.handle.track().measured();
     Ok(json(StatusCode::OK, &plan))
@@ -409,32 +392,28 @@ pub(super) async fn query(
     let (session, engine) = sessions::of(&shared, &headers)?;
     shared.is_staying()?;
     let entry = shared.statements.submit(engine, sql, session, None, shared.handle())?;
-    let asked = Asked { shared: shared.clone(), entry: entry.clone() };
-    let mut replies = None;
-    while replies.is_none() {
-        entry.wait(Duration::from_secs(60)).await;
-        match entry.outcome().as_deref() {
-            None => {}
-            Some(Outcome::Finished(r)) => replies = Some(r.clone()),
-            Some(Outcome::Failed(e)) => return Err(Failure::of(e, Some(entry.id()))),
-            Some(Outcome::Gone) => {
-                let e = Error::ResultGone { id: entry.id().into() };
-                return Err(Failure::of(&e, Some(entry.id())));
-            }
-        }
-    }
-    // From here on only the stream holds the result.
     let id = entry.id().to_string();
-    drop((asked, entry));
-    stream::respond(&shared, replies.unwrap_or_default(), out)
-        .await
-        .map_err(|e| Failure::of(&e, Some(&id)))
+    let fail = |e: &Error| Failure::of(e, Some(&id));
+    // From here on only the stream holds the result.
+    let replies = match end_of(&shared, entry).await.as_deref() {
+        Some(Outcome::Finished(replies)) => replies.clone(),
+        Some(Outcome::Failed(e)) => return Err(fail(e)),
+        Some(Outcome::Gone) | None => return Err(fail(&Error::ResultGone { id: id.clone() })),
+    };
+    stream::respond(&shared, replies, out).await.map_err(|e| fail(&e))
+}
+
+/// Waits for the end of a statement that lives as long as its request, and forgets it. Disconnecting cancels it.
+pub(super) async fn end_of(shared: &Arc<Shared>, entry: Arc<Entry>) -> Option<Arc<Outcome>> {
+    let asked = Asked { shared: shared.clone(), entry };
+    while !asked.entry.wait(Duration::from_secs(60)).await {}
+    asked.entry.outcome()
 }
 
 /// A statement that lives as long as its request.
-pub(super) struct Asked {
-    pub(super) shared: Arc<Shared>,
-    pub(super) entry: Arc<Entry>,
+struct Asked {
+    shared: Arc<Shared>,
+    entry: Arc<Entry>,
 }
 
 impl Drop for Asked {

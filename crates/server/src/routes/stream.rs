@@ -148,10 +148,14 @@ struct StreamPermit {
     _charge: Option<Charge>,
 }
 
+/// Bytes of answers in memory and on disk.
+pub(super) fn bytes(replies: &[Reply]) -> (u64, u64) {
+    replies.iter().map(|r| r.answer.bytes()).fold((0, 0), |(m, d), (n, e)| (m + n, d + e))
+}
+
 /// True for answers that take less time to write than to pass to another thread.
 pub(super) fn is_small(replies: &[Reply]) -> bool {
-    let (memory, disk) =
-        replies.iter().map(|r| r.answer.bytes()).fold((0, 0), |(m, d), (n, e)| (m + n, d + e));
+    let (memory, disk) = bytes(replies);
     // Rows on disk are as long as in memory.
     memory + disk <= SMALL_BYTES && replies.len() <= SMALL_REPLIES && words(replies) <= SMALL_BYTES
 }

@@ -6,7 +6,7 @@
 
 use super::registry::Outcome;
 use super::reply::{Failure, json};
-use super::statements::Asked;
+use super::statements::end_of;
 use super::{Name, Shared, sessions};
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -46,12 +46,7 @@ pub(super) async fn get(
     shared.is_staying()?;
     let sql = format!("DESCRIBE {}", quoted(&name)?);
     let entry = shared.statements.submit(engine, sql, session, None, shared.handle())?;
-    // Disconnecting cancels the statement.
-    let asked = Asked { shared: shared.clone(), entry: entry.clone() };
-    while !entry.wait(Duration::from_secs(60)).await {}
-    let outcome = entry.outcome();
-    drop(asked);
-    let reply = match outcome.as_deref() {
+    let reply = match end_of(&shared, entry).await.as_deref() {
         Some(Outcome::Finished(replies)) => replies.last().cloned(),
         Some(Outcome::Failed(e)) if e.code() == "unknown_name" => {
             return Err(Error::NotFound { path: format!("/v1/tensors/{name}") }.into());
@@ -136,7 +131,7 @@ fn absent(e: Error, name: &str) -> Error {
 ///
 /// # Errors
 /// [`Error::TooManyLookUps`] after the timeout.
-pub(super) async fn look_up(shared: &Shared) -> Result<OwnedSemaphorePermit, Error> {
+async fn look_up(shared: &Shared) -> Result<OwnedSemaphorePermit, Error> {
     let place = tokio::time::timeout(PATIENCE, shared.look_ups.clone().acquire_owned()).await;
     match place {
         Ok(Ok(place)) => Ok(place),
@@ -145,7 +140,7 @@ pub(super) async fn look_up(shared: &Shared) -> Result<OwnedSemaphorePermit, Err
 }
 
 /// Runs one statement that only reads or changes the catalog.
-async fn run(shared: &Shared, engine: &dyn Engine, sql: &str) -> Result<Reply, Error> {
+pub(super) async fn run(shared: &Shared, engine: &dyn Engine, sql: &str) -> Result<Reply, Error> {
     let _place = look_up(shared).await?;
     let mut replies = engine.run(sql, Handle::below(&shared.stop));
     let reply = replies.next().await;

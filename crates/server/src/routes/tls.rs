@@ -5,9 +5,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 use tessera_engine::error::Error;
+use tessera_storage::lock;
 
 /// Interval between checks of the files, while clients connect.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -49,7 +50,7 @@ impl Certificates {
 
     /// The configuration for a new connection. Changed files that are unusable leave the old one in place.
     pub(super) fn current(&self) -> Arc<ServerConfig> {
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = lock(&self.now);
         if now.looked.elapsed() < LOOK_EVERY {
             return now.config.clone();
         }

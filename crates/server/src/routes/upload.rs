@@ -250,11 +250,7 @@ impl Asked {
         }
         let submitted =
             shared.statements.submit(engine.clone(), sql, session.clone(), None, handle)?;
-        let kept = super::statements::Asked { shared: shared.clone(), entry: submitted.clone() };
-        while !submitted.wait(Duration::from_secs(60)).await {}
-        let outcome = submitted.outcome();
-        drop(kept);
-        match outcome.as_deref() {
+        match super::statements::end_of(shared, submitted).await.as_deref() {
             Some(Outcome::Failed(e)) => Err(Failure::of_upload(e, &file, "the upload")),
             _ if self.is_temp => Ok(self.created("temp tensor")),
             _ => Ok(self.created("tensor")),

@@ -3,7 +3,6 @@
 use crate::source::cells::swap_bytes;
 use crate::source::codecs::bounded;
 use crate::source::inflate;
-use flate2::{Decompress, FlushDecompress, Status};
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
@@ -47,7 +46,6 @@ pub(crate) struct Filters {
 const SPARE_MAX: usize = 16 << 20;
 
 thread_local! {
-    static INFLATE: RefCell<Decompress> = RefCell::new(Decompress::new(true));
     static SPARE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -238,30 +236,41 @@ impl Filter for Deflate {
             return Ok(Cow::Owned(out));
         }
         give_back(Cow::Owned(out));
-        bounded("deflate", flate2::read::ZlibDecoder::new(&*bytes), limit as u64)
-            .map(|out| Cow::Owned(out.into_owned()))
+        let stream = flate2::read::ZlibDecoder::new(&*bytes);
+        bounded("deflate", stream, limit as u64).map(Cow::Owned)
     }
 
     fn undo_to(&self, bytes: &[u8], out: &mut [u8]) -> Result<bool, String> {
-        if inflate::zlib(bytes, out) == Some(out.len()) {
-            return Ok(true);
-        }
-        INFLATE.with_borrow_mut(|inflate| {
-            inflate.reset(true);
-            let done = inflate.decompress(bytes, out, FlushDecompress::Finish);
-            let n = inflate.total_out();
-            match done {
-                Ok(Status::StreamEnd) if n == out.len() as u64 => Ok(true),
-                Ok(Status::StreamEnd) => {
-                    Err(format!("deflate: it decodes to {n} bytes, expected {}", out.len()))
-                }
-                Ok(_) if n == out.len() as u64 => {
-                    Err(format!("deflate: it decodes to more than the {n} bytes expected"))
-                }
-                Ok(_) => Err(format!("deflate: it ends after {n} of {} bytes", out.len())),
-                Err(e) => Err(format!("deflate: {e}")),
+        let all = out.len();
+        match inflate::zlib_until_full(bytes, out)? {
+            (n, true) if n == all => Ok(true),
+            (n, true) => Err(format!("deflate: it decodes to {n} bytes, expected {all}")),
+            (n, false) if n == all => {
+                Err(format!("deflate: it decodes to more than the {n} bytes expected"))
             }
-        })
+            (n, false) => Err(format!("deflate: it ends after {n} of {all} bytes")),
+        }
+    }
+}
+
+/// A stream of another compressor, or with another header, which is decoded from its begin on.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Bzip2,
+    /// Of one or several members.
+    Gzip,
+    Zlib,
+}
+
+impl Filter for Stream {
+    fn undo<'a>(&self, bytes: Cow<'a, [u8]>, limit: usize) -> Result<Cow<'a, [u8]>, String> {
+        let limit = limit as u64;
+        let out = match self {
+            Stream::Bzip2 => bounded("bzip2", bzip2::read::BzDecoder::new(&*bytes), limit),
+            Stream::Gzip => bounded("gzip", flate2::read::MultiGzDecoder::new(&*bytes), limit),
+            Stream::Zlib => bounded("zlib", flate2::read::ZlibDecoder::new(&*bytes), limit),
+        };
+        out.map(Cow::Owned)
     }
 }
 
@@ -295,27 +304,59 @@ impl Filter for Shuffle {
     }
 }
 
-/// HDF5's checksum after the bytes of a chunk.
-///
-/// # Source
-/// HDF5's `H5_checksum_fletcher32`; writers before 1.6.3 swapped the bytes of each half, which is accepted, too.
-#[derive(Debug)]
-pub(crate) struct Fletcher32;
+/// The checksum of bytes.
+type Sum = Box<dyn Fn(&[u8]) -> u32 + Send + Sync>;
 
-impl Filter for Fletcher32 {
+/// A checksum of 32 bits, the lowest byte first, before or after the bytes.
+pub(crate) struct Checksum {
+    name: &'static str,
+    sum: Sum,
+    is_first: bool,
+    /// True if the bytes of each half may be swapped.
+    may_be_swapped: bool,
+}
+
+impl Checksum {
+    pub(crate) fn new(name: &'static str, sum: Sum, is_first: bool) -> Checksum {
+        Checksum { name, sum, is_first, may_be_swapped: false }
+    }
+
+    /// HDF5's checksum.
+    ///
+    /// # Source
+    /// HDF5's `H5_checksum_fletcher32`; writers before 1.6.3 swapped the bytes of each half, which is accepted, too.
+    pub(crate) fn fletcher32() -> Checksum {
+        let new = Checksum::new("fletcher32", Box::new(fletcher32), false);
+        Checksum { may_be_swapped: true, ..new }
+    }
+}
+
+impl fmt::Debug for Checksum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Checksum({}, {})", self.name, self.is_first)
+    }
+}
+
+impl Filter for Checksum {
     fn undo<'a>(&self, bytes: Cow<'a, [u8]>, _: usize) -> Result<Cow<'a, [u8]>, String> {
-        let Some((payload, told)) = bytes.split_last_chunk::<4>() else {
-            return Err(format!("fletcher32: {} bytes, expected at least 4", bytes.len()));
+        let name = self.name;
+        let parts = match self.is_first {
+            true => bytes.split_first_chunk::<4>(),
+            false => bytes.split_last_chunk::<4>().map(|(payload, told)| (told, payload)),
         };
-        let (told, is) = (u32::from_le_bytes(*told), fletcher32(payload));
+        let Some((told, payload)) = parts else {
+            return Err(format!("{name}: {} bytes, expected at least 4", bytes.len()));
+        };
+        let (told, is) = (u32::from_le_bytes(*told), (self.sum)(payload));
         let swapped = (is & 0x00ff_00ff) << 8 | is >> 8 & 0x00ff_00ff;
-        if told != is && told != swapped {
-            return Err(format!("fletcher32: its checksum is {is:08x}, expected {told:08x}"));
+        if told != is && !(self.may_be_swapped && told == swapped) {
+            return Err(format!("{name}: its checksum is {is:08x}, expected {told:08x}"));
         }
-        let n = payload.len();
+        let (from, n) = (if self.is_first { 4 } else { 0 }, payload.len());
         Ok(match bytes {
-            Cow::Borrowed(all) => Cow::Borrowed(&all[..n]),
+            Cow::Borrowed(all) => Cow::Borrowed(&all[from..from + n]),
             Cow::Owned(mut all) => {
+                all.drain(..from);
                 all.truncate(n);
                 Cow::Owned(all)
             }
@@ -323,8 +364,9 @@ impl Filter for Fletcher32 {
     }
 
     fn encode(&self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
-        let sum = fletcher32(&bytes);
-        bytes.extend(sum.to_le_bytes());
+        let sum = (self.sum)(&bytes).to_le_bytes();
+        let at = if self.is_first { 0 } else { bytes.len() };
+        bytes.splice(at..at, sum);
         Some(bytes)
     }
 }

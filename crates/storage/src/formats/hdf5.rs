@@ -13,6 +13,7 @@
 mod arrays;
 mod attributes;
 mod bits;
+mod btree1;
 mod btree2;
 mod chunks;
 mod codecs;
@@ -32,7 +33,7 @@ mod texts;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use codecs::{Blosc, Bzip2};
+pub(crate) use codecs::Blosc;
 pub(crate) use file::lookup3;
 
 use crate::formats::hdf5::dims::{Lengths, Part, Scales};

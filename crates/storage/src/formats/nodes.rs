@@ -1,8 +1,9 @@
 //! Cached parts of local files for lookups of chunks: nodes of trees and parts of lists, which each operand would read
 //! again.
 
+use crate::lock;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 /// Upper bound on the cached bytes of a file.
 const BYTES_MAX: usize = 4 << 20;
@@ -28,7 +29,7 @@ struct Kept {
 impl Nodes {
     /// A part of this version, if it is cached.
     pub(crate) fn get(&self, version: &str, offset: u64, bytes: u64) -> Option<Vec<u8>> {
-        let kept = self.lock();
+        let kept = lock(&self.0);
         let part = kept.parts.get(&(offset, bytes))?;
         (kept.version == version).then(|| part.clone())
     }
@@ -38,7 +39,7 @@ impl Nodes {
         if part.len() > PART_BYTES_MAX {
             return;
         }
-        let mut kept = self.lock();
+        let mut kept = lock(&self.0);
         if kept.version != version || kept.bytes + part.len() + ENTRY_BYTES > BYTES_MAX {
             *kept = Kept { version: version.into(), ..Kept::default() };
         }
@@ -49,11 +50,7 @@ impl Nodes {
 
     /// Forgets all parts.
     pub(crate) fn forget(&self) {
-        *self.lock() = Kept::default();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.0) = Kept::default();
     }
 }
 
@@ -77,7 +74,7 @@ mod tests {
             nodes.keep("c", i, &large[1..]);
         }
         let count = |nodes: &Nodes| {
-            let kept = nodes.lock();
+            let kept = lock(&nodes.0);
             (kept.parts.len(), kept.bytes)
         };
         assert_eq!(count(&nodes), (1, each));
@@ -88,6 +85,6 @@ mod tests {
         for i in 0..100_000 {
             nodes.keep("d", i, &[0]);
         }
-        assert!(nodes.lock().parts.len() <= BYTES_MAX / ENTRY_BYTES);
+        assert!(lock(&nodes.0).parts.len() <= BYTES_MAX / ENTRY_BYTES);
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::formats::view::{Fault, View};
 use crate::formats::{Cells, FORMATS, Format};
+use crate::manifest::index_of;
 use tessera_planner::region::Dims;
 
 /// Upper bound on the groups that are read.
@@ -81,14 +82,5 @@ fn first_units(shape: &[u64], unit: &[u64]) -> Vec<Dims> {
     }
     let counts: Dims = shape.iter().zip(unit).map(|(n, u)| n.div_ceil(*u)).collect();
     let all = counts.iter().fold(1u64, |n, c| n.saturating_mul(*c));
-    (0..all.min(CHUNKS_MAX))
-        .map(|mut i| {
-            let mut at: Dims = counts.iter().map(|_| 0).collect();
-            for (a, n) in counts.iter().enumerate().rev() {
-                at[a] = i % n;
-                i /= n;
-            }
-            at
-        })
-        .collect()
+    (0..all.min(CHUNKS_MAX)).map(|i| index_of(&counts, i)).collect()
 }

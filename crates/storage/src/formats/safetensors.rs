@@ -98,15 +98,8 @@ fn array(tensor: &Value, data: u64, len: u64) -> Result<FileArray, Unreadable> {
             len - data.min(len)
         )));
     }
-    Ok(FileArray {
-        dims: vec![None; shape.len()],
-        shape,
-        raw,
-        big_endian: false,
-        attrs: Attrs::new(),
-        narrow: Vec::new(),
-        cells: Cells::Flat(data + offsets[0]),
-    })
+    let (dims, cells) = (vec![None; shape.len()], Cells::Flat(data + offsets[0]));
+    Ok(FileArray::new(dims, shape, raw, Attrs::new(), cells))
 }
 
 fn raw(dtype: &str) -> Option<Raw> {

@@ -163,7 +163,7 @@ fn array(file: &View<'_>, image: Image, attrs: Attrs) -> Result<FileArray, Fault
         None => (chunks(&[image], (unit, layout), fill), false),
     };
     let dims = names(&["band", "y", "x"]);
-    Ok(FileArray { shape, dims, raw, big_endian, attrs, narrow: Vec::new(), cells })
+    Ok(FileArray { big_endian, ..FileArray::new(dims, shape, raw, attrs, cells) })
 }
 
 fn chunks(images: &[Image], (unit, layout): (Dims, Layout), fill: Vec<u8>) -> Cells {
@@ -190,15 +190,8 @@ fn mask_of(file: &View<'_>, ifd: &Ifd<'_>, image: &Image) -> Result<Option<FileA
     let (unit, layout) = (mask.unit(), mask.layout.clone());
     // An absent segment has no valid pixels.
     let cells = chunks(&[mask], (unit, layout), vec![0]);
-    Ok(Some(FileArray {
-        shape: image.shape(),
-        dims: names(&["band", "y", "x"]),
-        raw: Raw::Plain(DType::Bool),
-        big_endian: false,
-        attrs: Attrs::new(),
-        narrow: Vec::new(),
-        cells,
-    }))
+    let (dims, raw) = (names(&["band", "y", "x"]), Raw::Plain(DType::Bool));
+    Ok(Some(FileArray::new(dims, image.shape(), raw, Attrs::new(), cells)))
 }
 
 fn add_labels(dims: [(&str, u64); 3], geo: &Geo, file_bytes: u64, out: &mut Group) {
@@ -209,15 +202,7 @@ fn add_labels(dims: [(&str, u64); 3], geo: &Geo, file_bytes: u64, out: &mut Grou
             _ => (geo.labels(is_x, count, file_bytes), DType::Float64, geo.axis(is_x)),
         };
         if let Some(bytes) = bytes {
-            let labels = FileArray {
-                shape: Dims::from_slice(&[count]),
-                dims: names(&[name]),
-                raw: Raw::Plain(dtype),
-                big_endian: false,
-                attrs,
-                narrow: Vec::new(),
-                cells: Cells::Inline(bytes),
-            };
+            let labels = FileArray::inline(&[(name, count)], Raw::Plain(dtype), bytes, attrs);
             out.arrays.insert(name.into(), Ok(labels));
         }
     }
@@ -294,24 +279,11 @@ fn insert_pages(count: u64, first: &Image, (cells, big_endian): (Cells, bool), o
     let Some(Ok(FileArray { attrs, .. })) = out.arrays.get(DATA) else { return };
     let mut attrs = attrs.clone();
     attrs.remove(VALID_KEY);
-    let array = FileArray {
-        shape: std::iter::once(count).chain(first.shape()).collect(),
-        dims: names(&["page", "band", "y", "x"]),
-        raw: first.raw.clone(),
-        big_endian,
-        attrs,
-        narrow: Vec::new(),
-        cells,
-    };
-    out.arrays.insert(PAGES.into(), Ok(array));
-    let labels = FileArray {
-        shape: Dims::from_slice(&[count]),
-        dims: names(&["page"]),
-        raw: Raw::Plain(DType::Int64),
-        big_endian: false,
-        attrs: Attrs::new(),
-        narrow: Vec::new(),
-        cells: Cells::Inline(numbers(count)),
-    };
+    let dims = names(&["page", "band", "y", "x"]);
+    let shape = std::iter::once(count).chain(first.shape()).collect();
+    let array = FileArray::new(dims, shape, first.raw.clone(), attrs, cells);
+    out.arrays.insert(PAGES.into(), Ok(FileArray { big_endian, ..array }));
+    let (raw, pages) = (Raw::Plain(DType::Int64), numbers(count));
+    let labels = FileArray::inline(&[("page", count)], raw, pages, Attrs::new());
     out.arrays.insert("page".into(), Ok(labels));
 }

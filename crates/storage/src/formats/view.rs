@@ -2,6 +2,7 @@
 
 use crate::formats::nodes::Nodes;
 use crate::formats::parts::Parts;
+use crate::lock;
 use crate::source::error::SourceError;
 use crate::source::store::{LocalFile, METADATA_BYTES_MAX, Store};
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Bytes that are fetched together at least.
 pub(crate) const PAGE: u64 = 64 << 10;
@@ -350,7 +351,7 @@ impl Pages {
             }
             return done;
         }
-        let parts = self.held.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let parts = lock(&self.held).clone();
         let mut runs = Runs { parts, ..Runs::default() };
         loop {
             let wanted = match runs.next(self.len, &self.starts, &parse) {
@@ -374,7 +375,7 @@ impl Pages {
     /// Keeps parts for later runs, within bounds.
     fn keep(&self, parts: Parts) {
         if parts.bytes() <= KEPT_BYTES_MAX {
-            *self.held.lock().unwrap_or_else(PoisonError::into_inner) = parts;
+            *lock(&self.held) = parts;
         }
     }
 

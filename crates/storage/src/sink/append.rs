@@ -22,11 +22,13 @@ mod lease;
 mod order;
 
 use super::folder::{FileLock, Folder, Mode};
-use super::target::check_no_archive;
+use super::target::{check_no_archive, check_written};
+use super::zarr::encoded;
 use super::{Item, SinkError};
 use crate::fail;
 use crate::source::cells::Raw;
-use crate::source::location::{Location, Options, Root, StoragePath};
+use crate::source::chunked::indices;
+use crate::source::location::{Location, Options};
 use crate::source::tail::{self, Tail};
 use crate::source::{Access, ArrayReader, Stores, cf};
 use bytes::Bytes;
@@ -36,12 +38,9 @@ use lease::Lease;
 pub use order::check_labels;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::num::NonZeroU64;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use tessera_planner::catalog::{Coord, CoordValues};
 use tessera_planner::grid::{AxisGrid, Grid};
 use tessera_planner::region::{Dims, Region};
-use zarrs::array::codec::api::{ArrayToBytesCodecTraits, CodecOptions};
 use zarrs::array::{Array, ArrayBytes};
 
 /// An append that runs.
@@ -249,10 +248,8 @@ impl Append {
             grid.axes[growing.axis] = AxisGrid { len, first, chunk };
             grid
         });
-        let counts: Dims = grid.axes.iter().map(AxisGrid::count).collect();
-        let all = Region { start: counts.iter().map(|_| 0).collect(), end: counts };
-        let many = if growing.is_some() { all.cells() } else { 0 };
-        (0..many).map(move |i| grid.region(&position(&all, i)))
+        let many = growing.map_or(0, |_| grid.count());
+        (0..many).map(move |i| grid.region(&grid.unravel(i)))
     }
 
     /// Writes the cells of a box of the result `name`: dense, row-major, little-endian, with a validity byte for each
@@ -285,16 +282,7 @@ impl Append {
     /// Writes stored cells of a region of the grown array, object by object.
     async fn write(&self, growing: &Growing, at: &Region, cells: &[u8]) -> Result<(), SinkError> {
         let grid = Grid::regular(&growing.shape, &growing.object);
-        let (first, last): (Dims, Dims) = (0..at.rank())
-            .map(|a| {
-                let (low, high) =
-                    (at.start[a] / growing.object[a], at.end[a].div_ceil(growing.object[a]));
-                (low, high)
-            })
-            .unzip();
-        let objects = Region { start: first, end: last };
-        for i in 0..objects.cells() {
-            let index = position(&objects, i);
+        for index in indices(&grid.overlapping(at)) {
             let whole = grid.region(&index);
             let Some(new) = whole.intersect(at) else { continue };
             let key = format!("{}/{}", growing.name, growing.array.chunk_key(&index).as_str());
@@ -425,26 +413,13 @@ impl Append {
 /// The store at `url`, to be written.
 fn folder_at(url: &str, options: &Options, stores: &Stores) -> Result<Folder, SinkError> {
     let location = Location::parse(url)?;
-    if let StoragePath::Object { root: root @ Root::Http { .. }, .. } = &location.path {
-        return Err(SinkError::ReadOnly { scheme: format!("{}://", root.scheme()) });
-    }
+    check_written(&location)?;
     check_no_archive(&location.display)?;
     Ok(Folder::below(&location, stores.at(&location, options, Access::Write)?))
 }
 
 fn internal(what: &str, reason: &str) -> SinkError {
     SinkError::Internal { what: what.into(), reason: reason.into() }
-}
-
-/// Index `i` of a box, row-major.
-fn position(of: &Region, mut i: u64) -> Dims {
-    let mut at = of.start.clone();
-    for a in (0..of.rank()).rev() {
-        let n = of.len(a).max(1);
-        at[a] += i % n;
-        i /= n;
-    }
-    at
 }
 
 /// Checks that a result fits its array.
@@ -575,20 +550,11 @@ impl Growing {
         }
         let (from, to) = (new.relative_to(&at.start).start, new.relative_to(&origin).start);
         copy_box(cells, (&at.shape(), &from), &mut out, (&self.object, &to), &new.shape(), size);
-        let shape: Vec<NonZeroU64> =
-            self.object.iter().filter_map(|&n| NonZeroU64::new(n)).collect();
-        let options =
-            CodecOptions::default().with_concurrent_target(1).with_chunk_concurrent_minimum(1);
         let (dtype, fill) = (self.array.data_type(), self.array.fill_value());
-        let run = || {
-            let cells = ArrayBytes::new_flen(Cow::Owned(out));
-            self.array.codecs().encode(cells, &shape, dtype, fill, &options)
-        };
-        match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(Ok(bytes)) => tail::encode(&self.tail, bytes.into_owned())
-                .ok_or_else(|| internal(&self.name, "its codec is not written")),
-            Ok(Err(e)) => Err(internal(&self.name, &e.to_string())),
-            Err(_) => Err(internal(&self.name, "its codec failed")),
-        }
+        let cells = ArrayBytes::new_flen(Cow::Owned(out));
+        let bytes = encoded(&self.array.codecs(), cells, &self.object, dtype, fill)
+            .map_err(|reason| internal(&self.name, &reason))?;
+        tail::encode(&self.tail, bytes)
+            .ok_or_else(|| internal(&self.name, "its codec is not written"))
     }
 }

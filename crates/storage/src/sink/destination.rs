@@ -3,11 +3,11 @@
 use super::SinkError;
 use crate::disk;
 use crate::fail;
-use crate::source::store::Store;
+use crate::source::store::{Parts, Store};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -41,6 +41,16 @@ pub(crate) enum Destination {
 }
 
 impl Destination {
+    /// The destination at a store. `display` is its URL; `private` counts for directories.
+    pub(super) fn of(store: &Store, display: &str, private: bool) -> Destination {
+        match store.parts() {
+            Parts::Local(root) => Destination::Local { root, display: display.into(), private },
+            Parts::Object { client, prefix, timeout } => {
+                Destination::Object { client, prefix, timeout, store: store.clone() }
+            }
+        }
+    }
+
     pub(super) fn show(&self, key: &str) -> String {
         match self {
             Destination::Local { display, .. } if key.is_empty() => display.to_string(),
@@ -59,7 +69,7 @@ impl Destination {
         match self {
             Destination::Local { .. } => disk::wait(|| self.put_local(key, &bytes, sync)),
             Destination::Object { client, .. } => {
-                fail::point("zarr.object").map_err(|e| SinkError::io(self.show(key), &e))?;
+                fail::point("zarr.object").map_err(self.failed(key))?;
                 let path = self.key(key)?;
                 self.within(key, client.put(&path, bytes.into())).await.map(drop)
             }
@@ -85,7 +95,7 @@ impl Destination {
             file.write_all(bytes)?;
             if sync { file.sync_data() } else { Ok(()) }
         };
-        write().map_err(|e| SinkError::io(self.show(key), &e))
+        write().map_err(self.failed(key))
     }
 
     /// Removes everything below `key` (the root itself if empty). Missing objects are not an error.
@@ -93,7 +103,7 @@ impl Destination {
         match self {
             Destination::Local { root, .. } => {
                 let path = if key.is_empty() { root.clone() } else { root.join(key) };
-                disk::wait(|| remove_tree(&path)).map_err(|e| SinkError::io(self.show(key), &e))
+                disk::wait(|| remove_tree(&path)).map_err(self.failed(key))
             }
             Destination::Object { client, .. } => {
                 let below = self.key(key)?;
@@ -113,6 +123,20 @@ impl Destination {
                     .map(drop)
             }
         }
+    }
+
+    /// The objects below `key` of a bucket, with their keys relative to it, in no order.
+    pub(super) async fn list(&self, key: &str) -> Result<Vec<(String, ObjectMeta)>, SinkError> {
+        let Destination::Object { client, .. } = self else {
+            return Err(self.broken(key, "it is not in a bucket"));
+        };
+        let below = self.key(key)?;
+        let listed: Vec<_> = self.within(key, client.list(Some(&below)).try_collect()).await?;
+        let relative = |m: ObjectMeta| {
+            let rest = m.location.as_ref().strip_prefix(below.as_ref())?;
+            Some((rest.trim_start_matches('/').to_string(), m))
+        };
+        Ok(listed.into_iter().filter_map(relative).collect())
     }
 
     /// The key of an object in its bucket.
@@ -160,6 +184,11 @@ impl Destination {
             Err(SinkError::Source(crate::source::SourceError::NotFound { .. })) => Ok(()),
             other => other,
         }
+    }
+
+    /// The error of a call of the file system.
+    pub(super) fn failed(&self, key: &str) -> impl Fn(io::Error) -> SinkError {
+        move |e| SinkError::io(self.show(key), &e)
     }
 
     fn broken(&self, key: &str, reason: &str) -> SinkError {

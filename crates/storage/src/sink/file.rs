@@ -7,11 +7,12 @@ use super::destination::Destination;
 use super::target::{Publish, Target, Written, missing_parent, staging};
 use super::{Host, Reserved, SinkError};
 use crate::fail;
+use crate::lock;
 use bytes::Bytes;
 use object_store::{MultipartUpload, ObjectStoreExt, PutMode, PutOptions};
 use std::fs;
 use std::io::{self, BufWriter, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 
@@ -129,12 +130,11 @@ impl ObjectWriter {
     /// Errors of the storage, [`SinkError::Cancelled`]; after an error no object is left.
     pub fn finish(mut self, cancelled: &dyn Fn() -> bool) -> Result<Written, SinkError> {
         let written = Written { objects: 1, bytes: self.bytes, manifest: None };
-        let point = fail::point("file.finish");
-        point.map_err(|e| SinkError::io(self.display.as_str(), &e).after(self.bytes))?;
+        let failed = |e: io::Error| SinkError::io(self.display.as_str(), &e).after(self.bytes);
+        fail::point("file.finish").map_err(failed)?;
         match &mut self.kind {
             Output::Local { file, publish, done } => {
-                let flushed = file.flush().and_then(|()| file.get_ref().sync_all());
-                flushed.map_err(|e| SinkError::io(self.display.as_str(), &e).after(self.bytes))?;
+                file.flush().and_then(|()| file.get_ref().sync_all()).map_err(failed)?;
                 if cancelled() {
                     return Err(SinkError::Cancelled);
                 }
@@ -147,13 +147,10 @@ impl ObjectWriter {
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
-        let point = fail::point("file.write");
-        point.map_err(|e| SinkError::io(self.display.as_str(), &e).after(self.bytes))?;
+        let failed = |e: io::Error| SinkError::io(self.display.as_str(), &e).after(self.bytes);
+        fail::point("file.write").map_err(failed)?;
         match &mut self.kind {
-            Output::Local { file, .. } => {
-                let written = file.write_all(bytes);
-                written.map_err(|e| SinkError::io(self.display.as_str(), &e).after(self.bytes))?;
-            }
+            Output::Local { file, .. } => file.write_all(bytes).map_err(failed)?,
             Output::Object(upload) => upload.put(bytes).map_err(|e| e.after(self.bytes))?,
         }
         self.bytes += bytes.len() as u64;
@@ -166,10 +163,7 @@ impl Write for ObjectWriter {
         match self.put(bytes) {
             Ok(()) => Ok(bytes.len()),
             Err(e) => {
-                self.failure
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .get_or_insert(e.clone());
+                lock(&self.failure).get_or_insert(e.clone());
                 Err(io::Error::other(e))
             }
         }

@@ -9,19 +9,16 @@ pub use versions::Version;
 
 use super::SinkError;
 use super::destination::{Destination, join, make_all, new, remove_tree};
-use super::target::{Reopen, Target, staging};
-use crate::disk;
+use super::target::{Reopen, Target, check_written, staging};
+use crate::disk::{self, is_nothing};
 use crate::fail;
-use crate::source::ahead::Ahead;
 use crate::source::chunked::Chunked;
-use crate::source::location::{Location, Options, Root, StoragePath, trimmed};
+use crate::source::location::{Location, Options, trimmed};
 use crate::source::meta::ArrayMeta;
 use crate::source::reader::Layout;
-use crate::source::rests::Rests;
-use crate::source::store::{METADATA_BYTES_MAX, Parts, Store};
+use crate::source::store::{METADATA_BYTES_MAX, Store};
 use crate::source::{Access, ArrayReader, SourceError, Stores};
 use bytes::Bytes;
-use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -61,34 +58,15 @@ impl Folder {
     /// An invalid URL, or read-only storage.
     pub fn open(url: &str, options: &Options, stores: &Stores) -> Result<Folder, SinkError> {
         let location = Location::parse(trimmed(url))?;
-        if let StoragePath::Object { root: root @ Root::Http { .. }, .. } = &location.path {
-            return Err(SinkError::ReadOnly { scheme: format!("{}://", root.scheme()) });
-        }
+        check_written(&location)?;
         let store = stores.at(&location, options, Access::Own)?;
-        let destination = match store.parts() {
-            Parts::Local(root) => Destination::Local {
-                root,
-                display: location.display.as_str().into(),
-                private: true,
-            },
-            Parts::Object { client, prefix, timeout } => {
-                Destination::Object { client, prefix, timeout, store: store.clone() }
-            }
-        };
+        let destination = Destination::of(&store, &location.display, true);
         Ok(Folder { display: location.display, destination, store })
     }
 
     /// The folder at a location of a user's, whose files others may read.
     pub(super) fn below(location: &Location, store: Store) -> Folder {
-        let destination = match store.parts() {
-            Parts::Local(root) => {
-                let display = location.display.as_str().into();
-                Destination::Local { root, display, private: false }
-            }
-            Parts::Object { client, prefix, timeout } => {
-                Destination::Object { client, prefix, timeout, store: store.clone() }
-            }
-        };
+        let destination = Destination::of(&store, &location.display, false);
         Folder { display: location.display.clone(), destination, store }
     }
 
@@ -104,15 +82,8 @@ impl Folder {
             version: None,
             plain: false,
         };
-        ArrayReader {
-            source,
-            name: key.into(),
-            store: self.store.clone(),
-            layout: Layout::Chunked(Box::new(Chunked::new(meta, key.into(), &self.store))),
-            ahead: Ahead::default(),
-            moments: None,
-            rests: Rests::default(),
-        }
+        let layout = Layout::Chunked(Box::new(Chunked::new(meta, key.into(), &self.store)));
+        ArrayReader::new(source, key, self.store.clone(), layout)
     }
 
     /// True if it is below a prefix of a bucket.
@@ -165,8 +136,9 @@ impl Folder {
     /// Errors of the storage.
     pub fn make(&self, key: &str) -> Result<(), SinkError> {
         match &self.destination {
-            Destination::Local { root, .. } => make_all(&root.join(key), true)
-                .map_err(|e| SinkError::io(self.destination.show(key), &e)),
+            Destination::Local { root, .. } => {
+                make_all(&root.join(key), true).map_err(self.destination.failed(key))
+            }
             Destination::Object { .. } => Ok(()),
         }
     }
@@ -193,41 +165,13 @@ impl Folder {
     /// Errors of the storage.
     pub async fn names(&self, key: &str) -> Result<Vec<String>, SinkError> {
         let mut names: Vec<String> = match &self.destination {
-            Destination::Local { root, .. } => {
-                let list = || -> io::Result<Vec<String>> {
-                    let mut names = Vec::new();
-                    for entry in fs::read_dir(root.join(key))? {
-                        let entry = entry?;
-                        if entry.file_type()?.is_file()
-                            && let Ok(name) = entry.file_name().into_string()
-                        {
-                            names.push(name);
-                        }
-                    }
-                    Ok(names)
-                };
-                match disk::wait(list) {
-                    Err(e)
-                        if matches!(
-                            e.kind(),
-                            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                        ) =>
-                    {
-                        Vec::new()
-                    }
-                    other => other.map_err(|e| SinkError::io(self.destination.show(key), &e))?,
-                }
-            }
-            Destination::Object { client, .. } => {
-                let below = self.destination.key(key)?;
-                let listed: Vec<_> =
-                    self.destination.within(key, client.list(Some(&below)).try_collect()).await?;
-                let direct = |m: object_store::ObjectMeta| {
-                    let rest = m.location.as_ref().strip_prefix(below.as_ref())?;
-                    let name = rest.trim_start_matches('/');
-                    (!name.contains('/')).then(|| name.to_string())
-                };
-                listed.into_iter().filter_map(direct).collect()
+            Destination::Local { root, .. } => match disk::wait(|| files(&root.join(key))) {
+                Err(e) if is_nothing(&e) => Vec::new(),
+                listed => listed.map_err(self.destination.failed(key))?,
+            },
+            Destination::Object { .. } => {
+                let listed = self.destination.list(key).await?.into_iter().map(|(name, _)| name);
+                listed.filter(|name| !name.contains('/')).collect()
             }
         };
         names.sort();
@@ -278,10 +222,7 @@ impl Folder {
                 Ok(Version::default())
             }
             Destination::Object { .. } => {
-                let point = |step| {
-                    fail::document(key, step)
-                        .map_err(|e| SinkError::io(self.destination.show(key), &e))
-                };
+                let point = |step| fail::document(key, step).map_err(self.destination.failed(key));
                 point("put")?;
                 let version = self.put_object(key, bytes, &mode).await?;
                 point("stored")?;
@@ -342,16 +283,14 @@ impl Folder {
     /// # Errors
     /// Errors of the storage.
     pub async fn remove(&self, key: &str) -> Result<bool, SinkError> {
-        let point = |step| {
-            fail::document(key, step).map_err(|e| SinkError::io(self.destination.show(key), &e))
-        };
+        let point = |step| fail::document(key, step).map_err(self.destination.failed(key));
         point("remove")?;
         let there = match &self.destination {
             Destination::Local { root, .. } => match disk::wait(|| fs::remove_file(root.join(key)))
             {
                 Ok(()) => true,
                 Err(e) if e.kind() == io::ErrorKind::NotFound => false,
-                Err(e) => return Err(SinkError::io(self.destination.show(key), &e)),
+                Err(e) => return Err(self.destination.failed(key)(e)),
             },
             Destination::Object { client, .. } => {
                 let there = self.store.head(key).await?.is_some();
@@ -371,18 +310,31 @@ impl Folder {
     /// # Errors
     /// Errors of the storage.
     pub async fn remove_all(&self, key: &str) -> Result<(), SinkError> {
-        let point =
-            |name| fail::point(name).map_err(|e| SinkError::io(self.destination.show(key), &e));
+        let point = |name| fail::point(name).map_err(self.destination.failed(key));
         point("data.remove")?;
         if let Destination::Local { root, .. } = &self.destination {
             for mark in ["zarr.json", ".zmetadata", ".zgroup", ".zarray"] {
                 let mark = root.join(key).join(mark);
-                remove_tree(&mark).map_err(|e| SinkError::io(self.destination.show(key), &e))?;
+                remove_tree(&mark).map_err(self.destination.failed(key))?;
             }
         }
         point("data.marks_removed")?;
         self.destination.remove_all(key).await
     }
+}
+
+/// Names of the files in a directory.
+fn files(directory: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file()
+            && let Ok(name) = entry.file_name().into_string()
+        {
+            names.push(name);
+        }
+    }
+    Ok(names)
 }
 
 /// Writes a file under a temporary name, and renames it once it is on the device.

@@ -10,9 +10,8 @@
 use super::SinkError;
 use super::destination::{Destination, join, make_all, new};
 use super::folder::Folder;
-use crate::disk;
+use crate::disk::{self, gone};
 use crate::fail;
-use futures::TryStreamExt;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -43,21 +42,15 @@ pub struct Leftover {
 impl Leftover {
     /// Releases and removes its lock.
     pub fn settled(self) {
-        if let Some((path, _file)) = self.lock
-            && let Err(e) = fs::remove_file(&path)
-        {
-            tracing::warn!(file = %path.display(), "cannot be removed: {e}");
+        if let Some((path, _file)) = self.lock {
+            gone(&path, fs::remove_file(&path));
         }
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if let Err(e) = fs::remove_file(&self.path)
-            && e.kind() != ErrorKind::NotFound
-        {
-            tracing::warn!(file = %self.path.display(), "cannot be removed: {e}");
-        }
+        gone(&self.path, fs::remove_file(&self.path));
     }
 }
 
@@ -82,7 +75,7 @@ impl Folder {
         };
         match disk::wait(make) {
             Ok(file) => Ok(Some(Claim { path, _file: file })),
-            Err(e) => Err(SinkError::io(self.destination.show(key), &e)),
+            Err(e) => Err(self.destination.failed(key)(e)),
         }
     }
 
@@ -96,17 +89,12 @@ impl Folder {
             Destination::Local { root, .. } => {
                 match disk::wait(|| local(&root.join(key), key, age)) {
                     Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
-                    other => other.map_err(|e| SinkError::io(self.destination.show(key), &e)),
+                    other => other.map_err(self.destination.failed(key)),
                 }
             }
-            Destination::Object { client, .. } => {
-                let below = self.destination.key(key)?;
-                let listed: Vec<_> =
-                    self.destination.within(key, client.list(Some(&below)).try_collect()).await?;
+            Destination::Object { .. } => {
                 let mut newest: BTreeMap<String, SystemTime> = BTreeMap::new();
-                for object in listed {
-                    let name = object.location.as_ref().strip_prefix(below.as_ref());
-                    let name = name.unwrap_or_default().trim_start_matches('/');
+                for (name, object) in self.destination.list(key).await? {
                     let Some((store, _)) = name.split_once('/') else { continue };
                     if store.ends_with(STORE) {
                         let known = newest.entry(store.into()).or_insert(SystemTime::UNIX_EPOCH);
@@ -130,10 +118,8 @@ impl Folder {
             if part
                 && let Ok(file) = OpenOptions::new().write(true).open(entry.path())
                 && file.try_lock().is_ok()
-                && let Err(e) = fs::remove_file(entry.path())
-                && e.kind() != ErrorKind::NotFound
             {
-                tracing::warn!(file = %entry.path().display(), "cannot be removed: {e}");
+                gone(&entry.path(), fs::remove_file(entry.path()));
             }
         }
     }

@@ -43,7 +43,7 @@ impl Destination {
                     let mut file = new(*private).create_new(true).open(&at)?;
                     file.write_all(id.as_bytes())
                 };
-                disk::wait(make).map_err(|e| SinkError::io(self.show(&mark), &e))
+                disk::wait(make).map_err(self.failed(&mark))
             }
             Destination::Object { client, .. } => {
                 let (at, text) = (self.key(&mark)?, Bytes::copy_from_slice(id.as_bytes()));
@@ -59,7 +59,7 @@ impl Destination {
         let found = match self {
             Destination::Local { root, .. } => {
                 let read = disk::wait(|| fs::read(root.join(&mark)));
-                Some(read.map_err(|e| SinkError::io(self.show(&mark), &e))?)
+                Some(read.map_err(self.failed(&mark))?)
             }
             Destination::Object { store, .. } => {
                 store.get(&mark, MARK_BYTES_MAX).await?.map(|bytes| bytes.to_vec())
@@ -79,7 +79,7 @@ impl Destination {
                     new(*private).create_new(true).open(&probe)?;
                     fs::remove_file(&probe)
                 };
-                disk::wait(write).map_err(|e| SinkError::io(self.show(&probe), &e))
+                disk::wait(write).map_err(self.failed(&probe))
             }
             Destination::Object { client, .. } => {
                 let at = self.key(&probe)?;
@@ -141,7 +141,7 @@ impl Destination {
     ) -> Result<(), SinkError> {
         let Destination::Object { client, .. } = self else { return Ok(()) };
         let copy = |key: String| async move {
-            fail::point("zarr.object").map_err(|e| SinkError::io(self.show(&key), &e))?;
+            fail::point("zarr.object").map_err(self.failed(&key))?;
             let (from, to) = (self.key(&format!("{PARTS}/{id}/{key}"))?, self.key(&key)?);
             self.within(&key, client.copy(&from, &to)).await
         };
@@ -158,7 +158,7 @@ impl Destination {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
             renamed => renamed.and_then(|()| remove_tree(&closed)),
         };
-        disk::wait(close).map_err(|e| SinkError::io(self.show(PARTS), &e))
+        disk::wait(close).map_err(self.failed(PARTS))
     }
 }
 

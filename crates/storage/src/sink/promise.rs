@@ -6,6 +6,7 @@
 //! replaced output is moved back.
 
 use super::destination::remove_tree;
+use crate::disk::gone;
 use crate::fail;
 use std::any::Any;
 use std::ffi::OsStr;
@@ -77,11 +78,7 @@ impl Promise {
 
 impl Drop for Promise {
     fn drop(&mut self) {
-        if let Err(e) = fs::remove_file(&self.path)
-            && e.kind() != ErrorKind::NotFound
-        {
-            tracing::warn!(file = %self.path.display(), "cannot be removed: {e}");
-        }
+        gone(&self.path, fs::remove_file(&self.path));
     }
 }
 

@@ -7,7 +7,6 @@ use crate::disk;
 use crate::fail;
 use crate::manifest::ManifestRef;
 use crate::source::location::{Location, Options, Root, StoragePath};
-use crate::source::store::Parts;
 use crate::source::{Access, Rules, SourceError, Stores};
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -43,11 +42,9 @@ impl Reopen {
         let fenced = fenced.transpose()?;
         let access = if self.own { Access::Own } else { Access::Write };
         let store = fenced.as_ref().unwrap_or(stores).at(&location, &self.options, access)?;
-        match store.parts() {
-            Parts::Object { client, prefix, timeout } => {
-                Ok(Destination::Object { client, prefix, timeout, store })
-            }
-            Parts::Local(_) => Err(SinkError::Internal {
+        match Destination::of(&store, &location.display, false) {
+            bucket @ Destination::Object { .. } => Ok(bucket),
+            Destination::Local { .. } => Err(SinkError::Internal {
                 what: location.display,
                 reason: "it is not a bucket".into(),
             }),
@@ -104,28 +101,17 @@ impl Target {
                 reason: "a group behind `#` cannot be written by itself".into(),
             }));
         }
-        if let StoragePath::Object { root, prefix } = &location.path {
-            if let Root::Http { .. } = root {
-                return Err(SinkError::ReadOnly { scheme: format!("{}://", root.scheme()) });
-            }
-            if prefix.is_empty() {
-                return Err(SinkError::Source(SourceError::BadUrl {
-                    url: location.display,
-                    reason: "it names a bucket, not what to write in it".into(),
-                }));
-            }
+        check_written(&location)?;
+        if let StoragePath::Object { prefix, .. } = &location.path
+            && prefix.is_empty()
+        {
+            return Err(SinkError::Source(SourceError::BadUrl {
+                url: location.display,
+                reason: "it names a bucket, not what to write in it".into(),
+            }));
         }
         let store = stores.at(&location, options, Access::Write)?;
-        let destination = match store.parts() {
-            Parts::Local(root) => Destination::Local {
-                root,
-                display: location.display.as_str().into(),
-                private: false,
-            },
-            Parts::Object { client, prefix, timeout } => {
-                Destination::Object { client, prefix, timeout, store }
-            }
-        };
+        let destination = Destination::of(&store, &location.display, false);
         let (options, rules) = (options.clone(), stores.rules_for(url, options));
         let reopen = Reopen { options, rules, own: false };
         Ok(Target { display: location.display, destination, reopen })
@@ -217,6 +203,16 @@ impl Target {
         let destination = Destination::Local { root: staging.clone(), display, private: *private };
         let to = root.clone();
         Ok((destination, Publish::Rename { staging, to, replace: overwrite, _promise: promise }))
+    }
+}
+
+/// Checks that a location is in a storage that is written to.
+pub(super) fn check_written(location: &Location) -> Result<(), SinkError> {
+    match &location.path {
+        StoragePath::Object { root: root @ Root::Http { .. }, .. } => {
+            Err(SinkError::ReadOnly { scheme: format!("{}://", root.scheme()) })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -17,6 +17,7 @@ mod share;
 mod uploads;
 
 pub use codec::Codec;
+pub(super) use encode::encoded;
 pub(crate) use labels::{ROLE_KEY, VALID_KEY};
 pub use layout::{Layout, Shards};
 pub use part::{EncodedPart, PartBatch, PartWriter};

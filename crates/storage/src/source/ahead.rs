@@ -7,9 +7,10 @@
 //! A disk reads a block in the time of a few separate lines, and the block is then in the system's memory for other
 //! pieces. A reader requests each block once.
 
+use crate::lock;
 use crate::source::store::LocalFile;
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Bytes of a block.
 const BLOCK_BYTES: u64 = 4 << 20;
@@ -30,7 +31,7 @@ impl Ahead {
         if last.replace(block) == Some(block) {
             return;
         }
-        let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = lock(&self.asked);
         if asked.len() >= BLOCKS_MAX {
             asked.clear();
         }

@@ -9,6 +9,7 @@
 //! # Source
 //! zarr-python 3.1, `zarr.storage.ZipStore`; Python's `zipfile`.
 
+use crate::lock;
 use crate::source::Opened;
 use crate::source::codecs::bounded;
 use crate::source::error::SourceError;
@@ -31,7 +32,7 @@ use object_store::{
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Upper bound on the bytes of the directory: some two million chunks.
 const DIRECTORY_BYTES_MAX: u64 = 256 << 20;
@@ -198,8 +199,7 @@ impl Archive {
         };
         let unpacked = unpacked.map_err(|reason| self.damaged(&member, reason))?;
         self.checked(&member, &unpacked)?;
-        let unpacked = Bytes::from(unpacked.into_owned());
-        Ok(unpacked.slice(range.start as usize..range.end as usize))
+        Ok(Bytes::from(unpacked).slice(range.start as usize..range.end as usize))
     }
 
     fn checked(&self, member: &Member<'_>, bytes: &[u8]) -> std::result::Result<(), SourceError> {
@@ -258,7 +258,7 @@ impl Archive {
     }
 
     fn known_begin(&self, number: u32) -> Option<u64> {
-        self.begins.lock().unwrap_or_else(PoisonError::into_inner).get(&number).copied()
+        lock(&self.begins).get(&number).copied()
     }
 
     fn found_begin(
@@ -271,7 +271,7 @@ impl Archive {
         if start.checked_add(member.packed).is_none_or(|end| end > self.bytes) {
             return Err(self.damaged(member, "it ends beyond the archive"));
         }
-        self.begins.lock().unwrap_or_else(PoisonError::into_inner).insert(number, start);
+        lock(&self.begins).insert(number, start);
         Ok(start)
     }
 

@@ -1,7 +1,9 @@
 //! Boxes of cells copied between dense buffers.
 
 use smallvec::SmallVec;
-use tessera_planner::region::Dims;
+use tessera_kernels::copy::{self, Strided};
+use tessera_planner::grid::Grid;
+use tessera_planner::region::{Dims, Region};
 
 /// The shape of a dense row-major buffer and a cell in it.
 pub(crate) type Place<'a> = (&'a [u64], &'a [u64]);
@@ -92,34 +94,28 @@ pub(crate) fn walk(
     }
 }
 
-/// Copies a dense row-major buffer of shape `shape` with its axes in another order: axis `i` of `dst` is the axis
-/// `order[i]` of `src`.
+/// Copies a box of `len` cells of `size` bytes between two buffers, which both begin with its first cell. Strides are in
+/// cells.
 ///
-/// ```text
-///   src [2, 3], order [1, 0]:   a b c      a d
-///                               d e f ─▶   b e
-///                                          c f
-/// ```
-pub(crate) fn transpose(src: &[u8], shape: &[u64], order: &[usize], dst: &mut [u8], size: usize) {
-    if shape.contains(&0) {
-        return;
+/// # Errors
+/// A buffer that does not hold the box.
+pub(crate) fn copy_strided(
+    (src, src_strides): (&[u8], &[i64]),
+    (dst, dst_strides): (&mut [u8], &[i64]),
+    len: &[u64],
+    size: usize,
+) -> Result<(), String> {
+    if matches!(size, 1 | 2 | 4 | 8) {
+        let from = Strided { bytes: src, offset: 0, strides: src_strides };
+        let done = copy::copy_box(size, len, from, dst, 0, dst_strides);
+        return done.map_err(|e| e.to_string());
     }
-    let from = byte_strides(shape, size);
-    let axes: SmallVec<[(u64, usize); 6]> = order.iter().map(|&a| (shape[a], from[a])).collect();
-    let mut index: Dims = SmallVec::from_elem(0, axes.len());
-    let mut s = 0;
-    for cell in dst.chunks_exact_mut(size) {
-        cell.copy_from_slice(&src[s..s + size]);
-        for (at, (len, stride)) in index.iter_mut().zip(&axes).rev() {
-            *at += 1;
-            s += stride;
-            if *at < *len {
-                break;
-            }
-            s -= stride * *len as usize;
-            *at = 0;
-        }
-    }
+    // The bytes of a text are an axis.
+    let in_bytes = |strides: &[i64]| -> Vec<i64> {
+        strides.iter().map(|s| s * size as i64).chain([1]).collect()
+    };
+    let len: Dims = len.iter().copied().chain([size as u64]).collect();
+    copy_strided((src, &in_bytes(src_strides)), (dst, &in_bytes(dst_strides)), &len, 1)
 }
 
 /// Bytes between two cells along each axis of a dense row-major buffer.
@@ -131,7 +127,14 @@ pub(crate) fn byte_strides(shape: &[u64], size: usize) -> SmallVec<[usize; 6]> {
     out
 }
 
+/// The box of a typical chunk of a grid that begins at `origin`: not the first one, which may be shorter.
+pub(crate) fn typical(grid: &Grid, origin: &[u64]) -> Region {
+    let at: Dims = grid.axes.iter().map(|g| u64::from(g.count() > 2)).collect();
+    grid.region(&at).moved_by(origin)
+}
+
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
@@ -140,14 +143,15 @@ mod tests {
         let src: Vec<u8> = (0..24).collect();
         let mut dst = vec![0; 24];
         // np.arange(24).reshape(2, 3, 4).transpose(2, 0, 1)[1] is [[1, 5, 9], [13, 17, 21]].
-        transpose(&src, &[2, 3, 4], &[2, 0, 1], &mut dst, 1);
+        copy_strided((&src, &[1, 12, 4]), (&mut dst, &[6, 3, 1]), &[4, 2, 3], 1).unwrap();
         assert_eq!(dst[6..12], [1, 5, 9, 13, 17, 21]);
-        // Of two bytes: np.arange(12, dtype='u2').reshape(2, 3, 2)… as pairs of bytes.
-        transpose(&src, &[3, 4], &[1, 0], &mut dst, 2);
-        assert_eq!(dst[..8], [0, 1, 8, 9, 16, 17, 2, 3]);
-        transpose(&src[..1], &[], &[], &mut dst[..1], 1);
-        transpose(&[], &[0, 4], &[1, 0], &mut [], 1);
+        // np.arange(24, dtype="u1").view("S3").reshape(2, 4).T
+        copy_strided((&src, &[1, 4]), (&mut dst, &[2, 1]), &[4, 2], 3).unwrap();
+        assert_eq!(dst[..9], [0, 1, 2, 12, 13, 14, 3, 4, 5]);
+        copy_strided((&src[..1], &[]), (&mut dst[..1], &[]), &[], 1).unwrap();
+        copy_strided((&[], &[4, 1]), (&mut [], &[1, 1]), &[0, 4], 1).unwrap();
         assert_eq!(dst[0], 0);
+        assert!(copy_strided((&src, &[1]), (&mut dst, &[1]), &[25], 1).is_err());
     }
 
     #[test]

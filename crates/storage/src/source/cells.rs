@@ -1,5 +1,6 @@
 //! Cell types of files, and their conversion to Tessera's types.
 
+use crate::source::texts::padded;
 use std::borrow::Cow;
 use std::sync::Arc;
 use tessera_planner::dtype::{Calendar, DType};
@@ -182,11 +183,7 @@ impl Raw {
 
     /// The texts of cells of [`Raw::Bytes`].
     pub(crate) fn texts(&self, cells: &[u8]) -> Result<Vec<String>, String> {
-        let text = |cell: &[u8]| {
-            let end = cell.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
-            String::from_utf8(cell[..end].to_vec()).map_err(|_| "a text is not UTF-8".to_string())
-        };
-        cells.chunks_exact(self.size().max(1) as usize).map(text).collect()
+        cells.chunks_exact(self.size().max(1) as usize).map(padded).collect()
     }
 
     /// True if [`Raw::convert`] returns every cell unchanged.

@@ -11,6 +11,7 @@ mod requests;
 
 use crate::formats::ChunkIndex;
 use crate::formats::view::{Pages, View};
+use crate::lock;
 use crate::manifest::{Chunks, Seal};
 use crate::source::codecs;
 use crate::source::cut::CutsOf;
@@ -26,8 +27,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tessera_planner::region::{Dims, Region};
+use tessera_planner::tile::for_each_index;
 use zarrs::array::{FillValue, data_type};
 
 /// Upper bound on the chunks fetched concurrently for one region.
@@ -339,7 +341,7 @@ impl Chunked {
         shard: &Shard,
         of: &Dims,
     ) -> Result<Option<ShardIndex>, SourceError> {
-        let cached = self.indices.lock().unwrap_or_else(PoisonError::into_inner).get(of).cloned();
+        let cached = lock(&self.indices).get(of).cloned();
         if let Some(index) = cached {
             return Ok(index);
         }
@@ -355,7 +357,7 @@ impl Chunked {
             None => None,
             Some(bytes) => Some(self.decode_index(reader, shard, of, &bytes)?),
         };
-        let mut indices = self.indices.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut indices = lock(&self.indices);
         let each: usize = shard.counts.iter().product::<u64>() as usize * 16;
         if indices.len().saturating_mul(each) > INDEX_CACHE_BYTES_MAX {
             indices.clear();
@@ -552,25 +554,8 @@ fn by_shard(shard: &Shard, units: Vec<Dims>) -> BTreeMap<Dims, Vec<Dims>> {
 }
 
 /// The indices of a box, row-major.
-fn indices(of: &Region) -> Vec<Dims> {
-    if of.is_empty() {
-        return Vec::new();
-    }
+pub(crate) fn indices(of: &Region) -> Vec<Dims> {
     let mut out = Vec::with_capacity(of.cells() as usize);
-    let mut at = of.start.clone();
-    loop {
-        out.push(at.clone());
-        let mut axis = at.len();
-        loop {
-            if axis == 0 {
-                return out;
-            }
-            axis -= 1;
-            at[axis] += 1;
-            if at[axis] < of.end[axis] {
-                break;
-            }
-            at[axis] = of.start[axis];
-        }
-    }
+    for_each_index(of, &mut |at| out.push(at.into()));
+    out
 }

@@ -337,13 +337,16 @@ impl Chain {
             }
         }
         if is_gzip {
-            return bounded("gzip", flate2::read::MultiGzDecoder::new(&*bytes), limit);
+            let stream = flate2::read::MultiGzDecoder::new(&*bytes);
+            return bounded("gzip", stream, limit).map(Cow::Owned);
         }
         if any.is::<ZlibCodec>() {
-            return bounded("zlib", flate2::read::ZlibDecoder::new(&*bytes), limit);
+            let stream = flate2::read::ZlibDecoder::new(&*bytes);
+            return bounded("zlib", stream, limit).map(Cow::Owned);
         }
         if any.is::<Bz2Codec>() {
-            return bounded("bz2", bzip2::read::MultiBzDecoder::new(&*bytes), limit);
+            let stream = bzip2::read::MultiBzDecoder::new(&*bytes);
+            return bounded("bz2", stream, limit).map(Cow::Owned);
         }
         if any.is::<BloscCodec>() {
             // Its header has the decoded size; zarrs would allocate that.
@@ -403,15 +406,11 @@ fn options() -> CodecOptions {
 }
 
 /// Reads all bytes of `from`, if there are at most `limit`.
-pub(crate) fn bounded<'a>(
-    what: &str,
-    from: impl Read,
-    limit: u64,
-) -> Result<Cow<'a, [u8]>, String> {
+pub(crate) fn bounded(what: &str, from: impl Read, limit: u64) -> Result<Vec<u8>, String> {
     let mut out = Vec::with_capacity(limit.min(64 << 20) as usize);
     from.take(limit.saturating_add(1)).read_to_end(&mut out).map_err(|e| format!("{what}: {e}"))?;
     if out.len() as u64 > limit {
         return Err(format!("{what}: it decodes to more than the {limit} bytes expected"));
     }
-    Ok(Cow::Owned(out))
+    Ok(out)
 }

@@ -91,6 +91,15 @@ pub(crate) fn scalars(cells: &[u8], dtype: DType) -> impl Iterator<Item = Scalar
     })
 }
 
+/// The bytes of a value in memory, in the first `dtype.size()` places.
+pub(crate) fn native(value: Scalar) -> [u8; 8] {
+    let mut bytes = value.to_le_bytes();
+    if cfg!(target_endian = "big") {
+        bytes[..value.dtype().size()].reverse();
+    }
+    bytes
+}
+
 pub(crate) fn is_missing(s: &Scalar, decode: &Decode) -> bool {
     let v = s.as_f64();
     let equal = |m: &Scalar| {

@@ -6,8 +6,9 @@
 //!                      └─ cut ─┘                       the chunk is decoded once and retained for the other region
 //! ```
 
+use crate::lock;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use tessera_planner::region::Dims;
 
 /// Upper bound on the bytes that are retained for a variable of a statement, with those for reuse.
@@ -56,20 +57,16 @@ impl Kept {
 }
 
 impl CutsOf {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.cuts.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Takes a chunk, if it was retained.
     pub(crate) fn take(&self, at: &Dims) -> Option<Cut> {
-        let mut kept = self.lock();
+        let mut kept = lock(&self.cuts.0);
         let i = kept.chunks.iter().position(|k| k.part == self.part && k.at == *at)?;
         kept.chunks.remove(i).map(|k| k.cut)
     }
 
     /// Keeps a chunk, in place of the oldest ones if there are too many.
     pub(crate) fn keep(&self, at: &Dims, cut: Cut) {
-        let mut kept = self.lock();
+        let mut kept = lock(&self.cuts.0);
         kept.chunks.push_back(RetainedChunk { part: self.part, at: at.clone(), cut });
         while kept.bytes() > KEPT_BYTES_MAX
             && (kept.free.pop().is_some() || kept.chunks.pop_front().is_some())
@@ -78,7 +75,7 @@ impl CutsOf {
 
     /// Keeps the memory of a chunk that is not needed any more.
     pub(crate) fn reuse(&self, bytes: Vec<u8>) {
-        let mut kept = self.lock();
+        let mut kept = lock(&self.cuts.0);
         if kept.bytes() + bytes.capacity() <= KEPT_BYTES_MAX {
             kept.free.push(bytes);
         }
@@ -86,7 +83,7 @@ impl CutsOf {
 
     /// Memory for the next chunk, with any content and length.
     pub(crate) fn room(&self) -> Vec<u8> {
-        self.lock().free.pop().unwrap_or_default()
+        lock(&self.cuts.0).free.pop().unwrap_or_default()
     }
 }
 
@@ -131,7 +128,7 @@ mod tests {
         assert_eq!(of.room().capacity(), 0);
         of.reuse(vec![0; KEPT_BYTES_MAX / 2]);
         of.reuse(vec![0; KEPT_BYTES_MAX / 2 + 1]);
-        assert_eq!(of.lock().free.len(), 1);
+        assert_eq!(lock(&of.cuts.0).free.len(), 1);
         // A chunk is worth more than free memory.
         of.keep(&at(1), cut(vec![0; KEPT_BYTES_MAX / 2 + 1]));
         assert_eq!(of.room().capacity(), 0);

@@ -6,23 +6,21 @@
 //! Invariants: the cache holds neither cells nor shard indices; a file that was changed a moment before it was read
 //! is not trusted, as another change in the same moment might not show; the cache is bounded.
 
+use crate::lock;
 use crate::source::Opened;
 use crate::source::reader::{ArrayReader, Layout};
 use crate::source::store::Store;
 use crate::source::texts;
-use crate::source::versions::Versions;
+use crate::source::versions::{SETTLED, Versions};
 use futures::{StreamExt, stream};
 use object_store::ObjectMeta;
 use std::collections::BTreeMap;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 use tessera_planner::catalog::CoordValues;
-
-/// A file that changed so recently may change again with the same time stamp: clocks of file systems tick slowly.
-const SETTLED: Duration = Duration::from_secs(2);
 
 /// Upper bound on the noted objects of a dataset: with more, opening it again costs no more than checking.
 const OBJECTS_MAX: usize = 256;
@@ -78,16 +76,12 @@ impl Seen {
         Arc::new(Seen { read: Versions::new(true), ..Seen::default() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes an object, or a directory (whose key ends with a slash); without a version it cannot be checked.
     pub(crate) fn note(&self, key: &str, version: impl FnOnce() -> Option<Version>) {
         if self.closed.load(Relaxed) {
             return;
         }
-        let mut notes = self.lock();
+        let mut notes = lock(&self.notes);
         match version() {
             Some(v) if notes.objects.len() < OBJECTS_MAX => {
                 // An object that changed while the dataset was opened has neither version.
@@ -101,13 +95,13 @@ impl Seen {
     pub(crate) fn note_stamp(&self, key: &str, stamp: impl FnOnce() -> u64) {
         let file = key.rsplit('/').next().unwrap_or(key);
         if DOCUMENTS.contains(&file) && !self.closed.load(Relaxed) {
-            self.lock().stamps.insert(key.to_string(), stamp());
+            lock(&self.notes).stamps.insert(key.to_string(), stamp());
         }
     }
 
     /// The stamp of a metadata document that was read.
     pub(crate) fn stamp(&self, key: &str) -> Option<u64> {
-        self.lock().stamps.get(key).copied()
+        lock(&self.notes).stamps.get(key).copied()
     }
 
     /// Notes of another store that is read to open the same dataset as `store`; `None` if that one is not noted.
@@ -119,7 +113,7 @@ impl Seen {
     /// Adds the notes of `other`, which were made of `of`, to those of `store`.
     pub(crate) fn adopt(store: &Store, other: Arc<Seen>, of: Store) {
         if let Some(seen) = store.seen() {
-            seen.others.lock().unwrap_or_else(PoisonError::into_inner).push((other, of));
+            lock(&seen.others).push((other, of));
         }
     }
 
@@ -127,12 +121,11 @@ impl Seen {
     pub(crate) fn close(&self, store: Store) -> Option<Vec<Noticed>> {
         self.closed.store(true, Relaxed);
         let objects = {
-            let mut notes = self.lock();
+            let mut notes = lock(&self.notes);
             let objects = std::mem::take(&mut notes.objects);
             (!notes.unsure && !objects.is_empty()).then_some(objects)?
         };
-        let others =
-            std::mem::take(&mut *self.others.lock().unwrap_or_else(PoisonError::into_inner));
+        let others = std::mem::take(&mut *lock(&self.others));
         let mut out = vec![Noticed { store, objects }];
         for (seen, of) in others {
             out.extend(seen.close(of.unnoted())?);
@@ -197,14 +190,10 @@ struct CachedDataset {
 }
 
 impl Kept {
-    fn lock(&self) -> MutexGuard<'_, CacheEntries> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns the dataset that was opened with `key`, if none of its objects has changed since.
     pub(crate) async fn get(&self, key: &str) -> Option<Opened> {
         let entry = {
-            let mut state = self.lock();
+            let mut state = lock(&self.0);
             state.clock += 1;
             let clock = state.clock;
             let entry = state.by_key.get_mut(key)?;
@@ -222,7 +211,7 @@ impl Kept {
         if checks.all(|same| async move { same }).await {
             return Some(again(&entry.opened));
         }
-        self.lock().by_key.remove(key);
+        lock(&self.0).by_key.remove(key);
         None
     }
 
@@ -233,7 +222,7 @@ impl Kept {
         if bytes > BYTES_MAX || opened.readers.iter().any(|r| holds_cells(r)) {
             return;
         }
-        let mut state = self.lock();
+        let mut state = lock(&self.0);
         state.clock += 1;
         let used = state.clock;
         let (opened, noticed) = (Arc::new(again(opened)), noticed.into());

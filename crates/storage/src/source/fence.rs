@@ -9,6 +9,8 @@
 //! Statements can access only `data/` and `files/` of the warehouse's directory by path: the rest (the catalog,
 //! records of statements, keys) holds data of other users.
 
+use crate::disk::is_nothing;
+use crate::lock;
 use crate::source::error::SourceError;
 use crate::source::location::{Location, Options, Root, StoragePath, trimmed};
 use serde::{Deserialize, Serialize};
@@ -17,7 +19,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use url::Url;
 
 /// The rule that allows everything.
@@ -86,7 +88,7 @@ pub struct Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let mut lent = self.fence.lent();
+        let mut lent = lock(&self.fence.lent);
         if let Some(at) = lent.iter().position(|p| *p == self.path) {
             lent.swap_remove(at);
         }
@@ -289,7 +291,7 @@ impl Fence {
     /// Allows reading a file while the returned loan lives.
     pub(crate) fn lend(self: &Arc<Self>, path: &Path) -> Lent {
         let path = resolve(path).unwrap_or_else(|_| path.to_path_buf());
-        self.lent().push(path.clone());
+        lock(&self.lent).push(path.clone());
         Lent { fence: self.clone(), path }
     }
 
@@ -301,11 +303,7 @@ impl Fence {
     }
 
     fn lends(&self, path: &Path) -> bool {
-        self.lent().iter().any(|lent| path.starts_with(lent))
-    }
-
-    fn lent(&self) -> MutexGuard<'_, Vec<PathBuf>> {
-        self.lent.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.lent).iter().any(|lent| path.starts_with(lent))
     }
 
     fn allows(&self, place: &StoragePath, access: Access) -> bool {
@@ -440,11 +438,7 @@ fn resolve(path: &Path) -> io::Result<PathBuf> {
                 }
             }
             Ok(_) => at = next,
-            Err(e)
-                if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) =>
-            {
-                at = next;
-            }
+            Err(e) if is_nothing(&e) => at = next,
             Err(e) => return Err(e),
         }
     }

@@ -7,6 +7,7 @@
 //!   . # # # # . . .                  . 2 2 2 2 . . .
 //! ```
 
+use crate::source::boxes::{copy_strided, typical};
 use crate::source::cells::{Raw, swap_bytes};
 use crate::source::error::SourceError;
 use crate::source::reader::{ArrayReader, Fetched, Piece};
@@ -20,7 +21,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tessera_planner::grid::Grid;
-use tessera_planner::region::{Dims, Region};
+use tessera_planner::region::{Dims, Region, strides};
 
 /// A stretch up to this long is read whole: if most of it is not wanted, and if at least half of it is.
 const STRETCH_BYTES: [u64; 2] = [256 << 10, 4 << 20];
@@ -173,12 +174,7 @@ impl Flat {
         if self.memory.is_some() {
             return 0;
         }
-        let at: Vec<u64> = grid.axes.iter().map(|g| u64::from(g.count() > 2)).collect();
-        let mut region = grid.region(&at);
-        for (a, o) in origin.iter().enumerate() {
-            region.start[a] += o;
-            region.end[a] += o;
-        }
+        let region = typical(grid, origin);
         grid.count().saturating_mul(self.parts(reader, &region).len() as u64)
     }
 
@@ -194,12 +190,8 @@ impl Flat {
         let shape = self.file_order(&reader.source.shape);
         let wanted = self.file_order_region(region);
         // Strides of `out`, in the file's order of axes.
-        let mut out_strides: Dims = Dims::from_elem(size as u64, region.rank());
-        for a in (0..region.rank().saturating_sub(1)).rev() {
-            out_strides[a] = out_strides[a + 1] * region.len(a + 1).max(1);
-        }
-        let out_strides = self.file_order(&out_strides);
-        let file_strides = byte_strides(&shape, size as u64);
+        let out_strides = self.file_order(&strides(&region.shape()));
+        let file_strides = strides(&shape);
         let file = match self.memory {
             Some(_) => None,
             None => reader.store.local_file(&self.key)?,
@@ -213,15 +205,10 @@ impl Flat {
             }
             let range = self.stretch(&part, &shape);
             let n = (range.end - range.start) as usize;
-            let to: u64 = part
-                .start
-                .iter()
-                .zip(&wanted.start)
-                .zip(&out_strides)
-                .map(|((p, s), o)| (p - s) * o)
-                .sum();
-            let to = to as usize;
-            let in_order = is_in_order(&piece.len, &file_strides, &out_strides, size as u64);
+            let first = part.start.iter().zip(&wanted.start).zip(&out_strides);
+            let first: i64 = first.map(|((p, s), o)| (p - s) as i64 * o).sum();
+            let to = first as usize * size;
+            let in_order = is_in_order(&piece.len, &file_strides, &out_strides);
             if let (Some(file), true, None) = (&file, in_order, &piece.bytes) {
                 if reader.source.plain && lines.is_ahead() {
                     reader.ahead.lines_at(file, range.start, &mut last);
@@ -249,7 +236,9 @@ impl Flat {
                 });
             }
             self.check(reader, &part, range.start, bytes)?;
-            scatter(bytes, &piece.len, &file_strides, &mut out[to..], &out_strides, size);
+            let to = (&mut out[to..], &out_strides[..]);
+            copy_strided((bytes, &file_strides), to, &piece.len, size)
+                .map_err(|reason| reader.internal(reason))?;
         }
         file.map_or(Ok(()), |file| reader.store.check_same(&file))
     }
@@ -323,16 +312,17 @@ impl Flat {
 
     /// The bytes from the first to the last cell of a non-empty part.
     fn stretch(&self, part: &Region, shape: &Dims) -> Range<u64> {
-        let strides = byte_strides(shape, self.raw.size());
-        let at =
-            |p: &mut dyn Iterator<Item = u64>| -> u64 { p.zip(&strides).map(|(p, s)| p * s).sum() };
+        let (steps, size) = (strides(shape), self.raw.size());
+        let at = |p: &mut dyn Iterator<Item = u64>| -> u64 {
+            p.zip(&steps).map(|(p, s)| p * *s as u64).sum()
+        };
         let first = at(&mut part.start.iter().copied());
         let last = at(&mut part.end.iter().map(|e| e - 1));
-        self.offset + first..self.offset + last + self.raw.size()
+        self.offset + first * size..self.offset + (last + 1) * size
     }
 
-    fn file_order(&self, dims: &Dims) -> Dims {
-        if self.fortran { dims.iter().rev().copied().collect() } else { dims.clone() }
+    fn file_order<T: Copy>(&self, axes: &[T]) -> SmallVec<[T; 6]> {
+        if self.fortran { axes.iter().rev().copied().collect() } else { SmallVec::from(axes) }
     }
 
     fn file_order_region(&self, region: &Region) -> Region {
@@ -351,66 +341,12 @@ fn read_scratch<'a>(
     Ok(scratch)
 }
 
-fn byte_strides(shape: &[u64], size: u64) -> Dims {
-    let mut out: Dims = Dims::from_elem(size, shape.len());
-    for a in (0..shape.len().saturating_sub(1)).rev() {
-        out[a] = out[a + 1] * shape[a + 1].max(1);
-    }
-    out
-}
-
 /// True if a part is contiguous on both sides, in the same order.
-fn is_in_order(len: &[u64], file: &[u64], out: &[u64], size: u64) -> bool {
-    let mut run = size;
+fn is_in_order(len: &[u64], file: &[i64], out: &[i64]) -> bool {
+    let mut run = 1;
     (0..len.len()).rev().all(|a| {
         let fits = len[a] == 1 || (file[a] == run && out[a] == run);
-        run *= len[a];
+        run *= len[a] as i64;
         fits
     })
-}
-
-/// Copies cells between two strided layouts; both begin at the first cell.
-fn scatter(
-    src: &[u8],
-    len: &[u64],
-    src_strides: &[u64],
-    dst: &mut [u8],
-    dst_strides: &[u64],
-    size: usize,
-) {
-    let Some((&n, outer)) = len.split_last() else {
-        dst[..size].copy_from_slice(&src[..size]);
-        return;
-    };
-    let last = outer.len();
-    let (ss, ds) = (src_strides[last] as usize, dst_strides[last] as usize);
-    let mut index: Dims = Dims::from_elem(0, last);
-    let (mut s, mut d) = (0usize, 0usize);
-    loop {
-        if ss == size && ds == size {
-            let bytes = n as usize * size;
-            dst[d..d + bytes].copy_from_slice(&src[s..s + bytes]);
-        } else {
-            for i in 0..n as usize {
-                dst[d + i * ds..d + i * ds + size]
-                    .copy_from_slice(&src[s + i * ss..s + i * ss + size]);
-            }
-        }
-        let mut axis = last;
-        loop {
-            if axis == 0 {
-                return;
-            }
-            axis -= 1;
-            index[axis] += 1;
-            s += src_strides[axis] as usize;
-            d += dst_strides[axis] as usize;
-            if index[axis] < len[axis] {
-                break;
-            }
-            s -= src_strides[axis] as usize * len[axis] as usize;
-            d -= dst_strides[axis] as usize * len[axis] as usize;
-            index[axis] = 0;
-        }
-    }
 }

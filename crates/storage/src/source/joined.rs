@@ -6,8 +6,9 @@
 //!                  |## region ##|
 //! ```
 
-use crate::source::boxes::{copy_box, transpose};
-use crate::source::coords::{is_missing, scalars, unpacked};
+use crate::lock;
+use crate::source::boxes::{copy_box, copy_strided};
+use crate::source::coords::{is_missing, native, scalars, unpacked};
 use crate::source::cut::{Cuts, CutsOf};
 use crate::source::error::SourceError;
 use crate::source::moments::{CfTimes, Moments};
@@ -17,11 +18,11 @@ use crate::source::versions::Versions;
 use futures::{StreamExt, TryStreamExt, stream};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tessera_planner::catalog::{Decode, NAT};
 use tessera_planner::dtype::DType;
 use tessera_planner::grid::Grid;
-use tessera_planner::region::Region;
+use tessera_planner::region::{Dims, Region, strides};
 
 /// Upper bound on the parts that are read concurrently for one region.
 const CONCURRENT_MAX: usize = 16;
@@ -124,7 +125,7 @@ impl Joined {
             return None;
         };
         let Some(versions) = &self.versions else { return Some(r.clone()) };
-        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut opened = lock(&self.opened);
         let open =
             || Arc::new(r.read_for(versions).sharing(CutsOf { cuts: self.cuts.clone(), part: i }));
         Some(opened.entry(i).or_insert_with(open).clone())
@@ -212,8 +213,11 @@ impl Joined {
         };
         let mut cells = vec![0; out.len()];
         self.decode_own(i, dtype, (fetched, region), &mut cells)?;
-        transpose(&cells, &region.shape(), order, out, dtype.size());
-        Ok(())
+        let shape = region.shape();
+        let (own, turned): (_, Dims) = (strides(&shape), order.iter().map(|&a| shape[a]).collect());
+        let from: Vec<i64> = order.iter().map(|&a| own[a]).collect();
+        let done = copy_strided((&cells, &from), (out, &strides(&turned)), &turned, dtype.size());
+        done.map_err(|reason| SourceError::Internal { array: format!("part {i}"), reason })
     }
 
     /// Decodes the cells of a part as they lie in it.
@@ -259,7 +263,7 @@ impl Joined {
     }
 
     fn asking(&self) -> Vec<Arc<ArrayReader>> {
-        let opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let opened = lock(&self.opened);
         opened.values().filter(|r| r.has_absent()).cloned().collect()
     }
 
@@ -361,10 +365,7 @@ fn micros(
 /// Converts integers to the integer type `to`, which has all their values.
 fn widen(cells: &[u8], from: DType, to: DType, out: &mut [u8]) {
     for (s, o) in scalars(cells, from).zip(out.chunks_exact_mut(to.size())) {
-        o.copy_from_slice(&s.cast(to).to_le_bytes()[..to.size()]);
-        if cfg!(target_endian = "big") {
-            o.reverse();
-        }
+        o.copy_from_slice(&native(s.cast(to))[..to.size()]);
     }
 }
 

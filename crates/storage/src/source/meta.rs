@@ -454,21 +454,9 @@ fn extension<'a>(
 }
 
 fn raw_v3(name: &str, config: Option<&serde_json::Map<String, Value>>) -> Option<Raw> {
-    use tessera_planner::dtype::DType::*;
     let number = |key: &str| config.and_then(|c| c.get(key)).and_then(Value::as_u64);
     Some(match name {
-        "bool" => Raw::Plain(Bool),
-        "int8" => Raw::Plain(Int8),
-        "int16" => Raw::Plain(Int16),
-        "int32" => Raw::Plain(Int32),
-        "int64" => Raw::Plain(Int64),
-        "uint8" => Raw::Plain(UInt8),
-        "uint16" => Raw::Plain(UInt16),
-        "uint32" => Raw::Plain(UInt32),
-        "uint64" => Raw::Plain(UInt64),
         "float16" => Raw::Half,
-        "float32" => Raw::Plain(Float32),
-        "float64" => Raw::Plain(Float64),
         "numpy.datetime64" => {
             let unit = config.and_then(|c| c.get("unit")).and_then(Value::as_str)?;
             Raw::time(unit, i64::try_from(number("scale_factor").unwrap_or(1)).ok()?)?
@@ -482,7 +470,8 @@ fn raw_v3(name: &str, config: Option<&serde_json::Map<String, Value>>) -> Option
         }
         "string" => Raw::Utf8,
         "fixed_length_utf32" => Raw::Utf32 { chars: number("length_bytes")? / 4 },
-        _ => return None,
+        // The others have the names that they have in SQL, which has more names for them.
+        _ => Raw::Plain(DType::parse(name).filter(|d| !d.is_datetime() && d.name() == name)?),
     })
 }
 

@@ -4,7 +4,6 @@
 //! NumPy enhancement proposal 1, "A simple file format for NumPy arrays", versions 1.0 to 3.0.
 
 use crate::source::Opened;
-use crate::source::ahead::Ahead;
 use crate::source::cells::Raw;
 use crate::source::cf;
 use crate::source::error::SourceError;
@@ -13,9 +12,7 @@ use crate::source::location::Location;
 use crate::source::meta::{Who, show};
 use crate::source::moments::Moments;
 use crate::source::reader::{ArrayReader, Layout};
-use crate::source::rests::Rests;
 use crate::source::store::Store;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use tessera_planner::catalog::{Dataset, Decode, SourceRef, Variable};
 use tessera_planner::dtype::DType;
@@ -57,10 +54,7 @@ pub(crate) async fn open(
     Ok(Some(Opened {
         dataset: Dataset { name, variables: vec![variable], ..Dataset::default() },
         readers: vec![Arc::new(reader)],
-        unsupported: BTreeMap::new(),
-        groups: Vec::new(),
-        label: None,
-        read: Vec::new(),
+        ..Opened::default()
     }))
 }
 
@@ -97,16 +91,9 @@ pub(crate) fn variable(
         decode,
         attrs: cf::span_units(&flat.raw).into_iter().collect(),
     };
-    let reader = ArrayReader {
-        source,
-        name: name.to_string(),
-        store: store.clone(),
-        moments: Moments::native(&flat.raw).map(Arc::new),
-        layout: Layout::Flat(flat),
-        ahead: Ahead::default(),
-        rests: Rests::default(),
-    };
-    (variable, reader)
+    let moments = Moments::native(&flat.raw).map(Arc::new);
+    let reader = ArrayReader::new(source, name, store.clone(), Layout::Flat(flat));
+    (variable, ArrayReader { moments, ..reader })
 }
 
 /// A validated header.

@@ -18,7 +18,6 @@ use crate::source::sum::Sum;
 use crate::source::variables::unreadable;
 use crate::source::zip::{DEFLATED, Directory, Fault, LOCAL_BYTES, Member, STORED, begin, part};
 use bytes::Bytes;
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use tessera_planner::catalog::Dataset;
@@ -44,11 +43,7 @@ pub(crate) async fn open(
     let who = Who { array: &stem, path: &location.display };
     let mut opened = Opened {
         dataset: Dataset { name: stem.clone(), ..Dataset::default() },
-        readers: Vec::new(),
-        unsupported: BTreeMap::new(),
-        groups: Vec::new(),
-        label: None,
-        read: Vec::new(),
+        ..Opened::default()
     };
     let mut room = UNPACKED_BYTES_MAX;
     let directory = Directory::read(opening, len, DIRECTORY_BYTES_MAX).await;
@@ -133,7 +128,7 @@ async fn read_member(
             let header = Header::parse(who, &content)?;
             header.check_len(who, content.len() as u64)?;
             let mut flat = header.flat("", 0);
-            flat.memory = Some(Bytes::from(content.into_owned()));
+            flat.memory = Some(Bytes::from(content));
             Ok((header, flat))
         }
         other => Err(SourceError::Unsupported {

@@ -187,6 +187,12 @@ impl ArrayReader {
         }
     }
 
+    /// A reader of an array of a store.
+    pub(crate) fn new(source: SourceRef, name: &str, store: Store, layout: Layout) -> ArrayReader {
+        let (name, ahead, rests) = (name.to_string(), Ahead::default(), Rests::default());
+        ArrayReader { source, name, store, layout, ahead, moments: None, rests }
+    }
+
     /// The same reader for a statement with the earlier reads `versions`.
     pub(crate) fn read_for(&self, versions: &Arc<Versions>) -> ArrayReader {
         let mut fresh = self.fresh();

@@ -20,7 +20,7 @@ use crate::source::dataset_cache::Seen;
 use crate::source::error::SourceError;
 use crate::source::location::{Location, Options};
 use crate::source::store::{METADATA_BYTES_MAX, Store, Stores};
-use crate::source::{ngff, variables};
+use crate::source::{ngff, variables, versions};
 use async_trait::async_trait;
 use bytes::Bytes;
 use document::Unfit;
@@ -192,10 +192,7 @@ pub(crate) struct References {
 
 impl References {
     fn new(location: &Location, index: Index, text: &[u8]) -> References {
-        let hash = text.iter().fold(0xcbf2_9ce4_8422_2325u64, |h, b| {
-            (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3)
-        });
-        let (display, version) = (location.display.clone(), format!("{hash:016x}"));
+        let (display, version) = (location.display.clone(), versions::digest(text));
         References { display, index, version }
     }
 

@@ -23,6 +23,7 @@ use object_store::{
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tessera_planner::error::causes;
 
 /// Metadata key of the mark of a put. Azure takes letters and digits only.
 const MARK: &str = "tesseraput";
@@ -155,21 +156,13 @@ fn is_unconnected(e: &Error) -> bool {
 }
 
 /// The connection's error among the causes.
-fn http<'a>(e: &'a (dyn std::error::Error + 'static)) -> Option<&'a HttpError> {
-    let mut next = Some(e);
-    while let Some(e) = next {
-        if let Some(http) = e.downcast_ref::<HttpError>() {
-            return Some(http);
-        }
-        next = e.source();
-    }
-    None
+fn http(e: &(dyn std::error::Error + 'static)) -> Option<&HttpError> {
+    causes(e).find_map(|e| e.downcast_ref())
 }
 
 /// The HTTP status among the causes: the client has it only in its text.
 fn status(e: &(dyn std::error::Error + 'static)) -> Option<u16> {
-    let mut next = Some(e);
-    while let Some(e) = next {
+    for e in causes(e) {
         let text = e.to_string();
         // A success status with an error body, and a status that is too general.
         if text.contains("Server returned error response") || text.contains("RequestTimeout") {
@@ -178,7 +171,6 @@ fn status(e: &(dyn std::error::Error + 'static)) -> Option<u16> {
         if let Some((_, rest)) = text.split_once("status code: ") {
             return rest.get(..3)?.parse().ok();
         }
-        next = e.source();
     }
     None
 }

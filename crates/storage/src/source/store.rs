@@ -21,7 +21,7 @@ pub use failure::passing;
 pub(crate) use local::LocalFile;
 pub(crate) use within::Known;
 
-use crate::disk;
+use crate::disk::{self, is_nothing};
 use crate::manifest::{Manifest, ManifestRef, Seal};
 use crate::source::dataset_cache::{self, Seen, Version};
 use crate::source::error::SourceError;
@@ -30,7 +30,7 @@ use crate::source::references::References;
 use crate::source::versions::{self, ABSENT, Versions};
 use bytes::Bytes;
 use futures::{StreamExt, TryStreamExt, stream};
-use local::{is_nothing, join_path, local_version};
+use local::{join_path, local_version};
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt};
 use std::ops::Range;
 use std::path::PathBuf;

@@ -1,9 +1,10 @@
 //! The CRC-32 of a stretch of a file that is read in parts, in any order and by several threads.
 
+use crate::lock;
 use crc32fast::Hasher;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 /// Upper bound on the parts that are remembered. Parts beyond it are not, so the stretch is not checked.
 const PARTS_MAX: usize = 4096;
@@ -43,12 +44,12 @@ impl Sum {
     /// The reason, if the stretch is complete and its checksum is another one.
     pub(crate) fn add(&self, at: u64, bytes: &[u8]) -> Result<(), String> {
         let end = at + bytes.len() as u64;
-        if bytes.is_empty() || overlaps(&self.parts(), at, end) {
+        if bytes.is_empty() || overlaps(&lock(&self.parts), at, end) {
             return Ok(());
         }
         let mut state = Hasher::new();
         state.update(bytes);
-        let mut parts = self.parts();
+        let mut parts = lock(&self.parts);
         // Another thread may have read the same bytes in the meantime.
         if overlaps(&parts, at, end) {
             return Ok(());
@@ -76,10 +77,6 @@ impl Sum {
             parts.insert(start, state);
         }
         Ok(())
-    }
-
-    fn parts(&self) -> MutexGuard<'_, Parts> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Readers of tables may request a file repeatedly; each request asks for the version that was found when the table
 //! was opened (`If-Match`), and the response is compared. Local files are read in blocks, and checked after each.
 
+use crate::lock;
 use crate::source::error::SourceError;
 use crate::source::fence::Fenced;
 use crate::source::location::Options;
@@ -23,8 +24,9 @@ use std::fmt;
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tessera_planner::error::causes;
 
 /// Bytes of one read of a local file.
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -280,25 +282,14 @@ fn block_of(file: &File, part: &Range<u64>) -> std::io::Result<Vec<u8>> {
     Ok(block)
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn refused(at: &Path, source: SourceError) -> Error {
     Error::PermissionDenied { path: at.to_string(), source: Box::new(source) }
 }
 
 /// True if the operating system denied access.
 fn is_denied(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut next = Some(error);
-    while let Some(e) = next {
-        let kind = e.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
-        if kind == Some(std::io::ErrorKind::PermissionDenied) {
-            return true;
-        }
-        next = e.source();
-    }
-    false
+    let mut of_files = causes(error).filter_map(|e| e.downcast_ref::<std::io::Error>());
+    of_files.any(|e| e.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
 fn failed(at: &Path, source: std::io::Error) -> Error {

@@ -8,9 +8,8 @@
 //! # Source
 //! numcodecs 0.16: `numcodecs.lz4`, `checksum32`, `fletcher32`, `jenkins`.
 
-use crate::formats::filters::{Filter, Fletcher32, Shuffle, Zstd};
-use crate::formats::hdf5::{Blosc, Bzip2, lookup3};
-use crate::source::codecs::bounded;
+use crate::formats::filters::{Checksum, Filter, Shuffle, Stream, Zstd};
+use crate::formats::hdf5::{Blosc, lookup3};
 use crate::source::lz4;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;
@@ -75,26 +74,26 @@ fn filter(codec: &Value) -> Result<Arc<dyn Filter>, String> {
             Some("end") => false,
             Some(other) => return Err(format!("codec `{name}` with its checksum at `{other}`")),
         };
-        Ok(Arc::new(Checksum { name, sum: Box::new(sum), is_first }) as Arc<dyn Filter>)
+        Ok(Arc::new(Checksum::new(name, Box::new(sum), is_first)) as Arc<dyn Filter>)
     };
     match name {
         "lz4" => Ok(Arc::new(Lz4)),
         "crc32" => sum(crc32fast::hash, "crc32", true),
         "crc32c" => sum(crc32c::crc32c, "crc32c", false),
-        "adler32" => sum(adler32, "adler32", true),
-        "fletcher32" => Ok(Arc::new(Fletcher32)),
+        "adler32" => sum(libdeflater::adler32, "adler32", true),
+        "fletcher32" => Ok(Arc::new(Checksum::fletcher32())),
         "jenkins_lookup3" => {
             if config.get("prefix").is_some_and(|prefix| !prefix.is_null()) {
                 return Err("codec `jenkins_lookup3` with a prefix".into());
             }
             let seed = config.get("initval").and_then(Value::as_u64).unwrap_or(0) as u32;
             let sum = Box::new(move |bytes: &[u8]| lookup3(bytes, seed));
-            Ok(Arc::new(Checksum { name: "jenkins_lookup3", sum, is_first: false }))
+            Ok(Arc::new(Checksum::new("jenkins_lookup3", sum, false)))
         }
         "zstd" => Ok(Arc::new(Zstd)),
-        "zlib" => Ok(Arc::new(Zlib)),
-        "gzip" => Ok(Arc::new(Gzip)),
-        "bz2" => Ok(Arc::new(Bzip2)),
+        "zlib" => Ok(Arc::new(Stream::Zlib)),
+        "gzip" => Ok(Arc::new(Stream::Gzip)),
+        "bz2" => Ok(Arc::new(Stream::Bzip2)),
         "blosc" => Ok(Arc::new(Blosc)),
         "shuffle" => {
             let size = config.get("elementsize").and_then(Value::as_u64).unwrap_or(4);
@@ -184,93 +183,6 @@ impl Filter for Lz4 {
             n => Err(format!("lz4: it decodes to {n} bytes, expected {}", out.len())),
         }
     }
-}
-
-/// Members of gzip.
-#[derive(Debug)]
-struct Gzip;
-
-impl Filter for Gzip {
-    fn undo<'a>(&self, bytes: Cow<'a, [u8]>, limit: usize) -> Result<Cow<'a, [u8]>, String> {
-        bounded("gzip", flate2::read::MultiGzDecoder::new(&*bytes), limit as u64)
-            .map(|out| Cow::Owned(out.into_owned()))
-    }
-}
-
-/// A stream of zlib.
-#[derive(Debug)]
-struct Zlib;
-
-impl Filter for Zlib {
-    fn undo<'a>(&self, bytes: Cow<'a, [u8]>, limit: usize) -> Result<Cow<'a, [u8]>, String> {
-        bounded("zlib", flate2::read::ZlibDecoder::new(&*bytes), limit as u64)
-            .map(|out| Cow::Owned(out.into_owned()))
-    }
-}
-
-/// The checksum of bytes.
-type Sum = Box<dyn Fn(&[u8]) -> u32 + Send + Sync>;
-
-/// A checksum of 32 bits, the lowest byte first, before or after the bytes.
-struct Checksum {
-    name: &'static str,
-    sum: Sum,
-    is_first: bool,
-}
-
-impl std::fmt::Debug for Checksum {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Checksum({}, {})", self.name, self.is_first)
-    }
-}
-
-impl Filter for Checksum {
-    fn undo<'a>(&self, bytes: Cow<'a, [u8]>, _: usize) -> Result<Cow<'a, [u8]>, String> {
-        let name = self.name;
-        let parts = match self.is_first {
-            true => bytes.split_first_chunk::<4>(),
-            false => bytes.split_last_chunk::<4>().map(|(payload, told)| (told, payload)),
-        };
-        let Some((told, payload)) = parts else {
-            return Err(format!("{name}: {} bytes, expected at least 4", bytes.len()));
-        };
-        let (told, is) = (u32::from_le_bytes(*told), (self.sum)(payload));
-        if told != is {
-            return Err(format!("{name}: its checksum is {is:08x}, expected {told:08x}"));
-        }
-        let (from, n) = (if self.is_first { 4 } else { 0 }, payload.len());
-        Ok(match bytes {
-            Cow::Borrowed(all) => Cow::Borrowed(&all[from..from + n]),
-            Cow::Owned(mut all) => {
-                all.drain(..from);
-                all.truncate(n);
-                Cow::Owned(all)
-            }
-        })
-    }
-
-    fn encode(&self, mut bytes: Vec<u8>) -> Option<Vec<u8>> {
-        let sum = (self.sum)(&bytes).to_le_bytes();
-        let at = if self.is_first { 0 } else { bytes.len() };
-        bytes.splice(at..at, sum);
-        Some(bytes)
-    }
-}
-
-/// # Source
-/// RFC 1950, section 8.2.
-fn adler32(bytes: &[u8]) -> u32 {
-    const BASE: u32 = 65_521;
-    let (mut a, mut b) = (1u32, 0u32);
-    // Sums of 5552 bytes fit 32 bits.
-    for part in bytes.chunks(5552) {
-        for byte in part {
-            a += u32::from(*byte);
-            b += a;
-        }
-        (a, b) = (a % BASE, b % BASE);
-    }
-    b << 16 | a
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 use crate::source::cells::Raw;
 use crate::source::cf;
+use crate::source::coords::native;
 use crate::source::error::SourceError;
 use crate::source::meta::Who;
 use crate::source::steps::{self, Steps};
@@ -261,9 +262,5 @@ fn fill_cell(who: Who<'_>, value: Option<&Value>, dtype: DType) -> Result<Vec<u8
         None | Some(Value::Null) => Scalar::zero(dtype),
         Some(v) => cf::fill(v, dtype).ok_or_else(|| who.bad(format!("`fill_value` is {v}")))?,
     };
-    let mut cell = fill.to_le_bytes()[..dtype.size()].to_vec();
-    if cfg!(target_endian = "big") {
-        cell.reverse();
-    }
-    Ok(cell)
+    Ok(native(fill)[..dtype.size()].to_vec())
 }

@@ -163,7 +163,7 @@ pub(crate) fn bytes_of(count: u64, letters: u64) -> u64 {
 }
 
 /// A text of bytes that is padded with zeros.
-fn padded(cell: &[u8]) -> Result<String, String> {
+pub(crate) fn padded(cell: &[u8]) -> Result<String, String> {
     let end = cell.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
     String::from_utf8(cell[..end].to_vec()).map_err(|_| "a text is not UTF-8".to_string())
 }

@@ -3,7 +3,6 @@
 use crate::sink::cf::{COORDINATES_KEY, UNNAMED_KEY};
 use crate::sink::{ROLE_KEY, VALID_KEY};
 use crate::source::Opened;
-use crate::source::ahead::Ahead;
 use crate::source::cells::Raw;
 use crate::source::cf;
 use crate::source::coords::{label_of_grib, labels};
@@ -487,15 +486,8 @@ fn entry(
         None => Moments::native(&meta.raw).map(Arc::new),
     };
     let (layout, rests) = node.layout(store);
-    let reader = ArrayReader {
-        source: source.clone(),
-        name: name.to_string(),
-        store: store.clone(),
-        moments,
-        layout,
-        ahead: Ahead::default(),
-        rests,
-    };
+    let reader = ArrayReader::new(source.clone(), name, store.clone(), layout);
+    let reader = ArrayReader { moments, rests, ..reader };
     let variable = Variable { name: name.into(), dims, source, decode, attrs };
     let (reader, bounds_of) = (Arc::new(reader), axis.map(|axis| axis.name.clone()));
     Ok(Entry { variable, reader, is_text, markers, times, bounds_of, is_coordinate })

@@ -10,6 +10,7 @@
 //! Invariants: no extra requests to storage are made for this; the notes are bounded, and a caller that relies on
 //! their completeness checks [`Versions::is_whole`].
 
+use crate::lock;
 use object_store::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -17,7 +18,7 @@ use std::collections::hash_map::Entry;
 use std::fs::Metadata;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 /// Upper bound on the noted objects of one statement: some 18 MB of them. This many just fit a table of 2^20 places.
@@ -27,7 +28,7 @@ const TAG_BYTES_MAX: usize = 16 << 20;
 /// Upper bound on the objects that a [`Read`] lists.
 const LISTED_MAX: usize = 512;
 /// A file that changed so recently may change again with the same time stamp: clocks of file systems tick slowly.
-const SETTLED: Duration = Duration::from_secs(2);
+pub(crate) const SETTLED: Duration = Duration::from_secs(2);
 /// Initial value of FNV-1a.
 const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 pub(crate) const ABSENT: u64 = 1;
@@ -73,15 +74,10 @@ impl Versions {
         Arc::new(Versions { state: Mutex::new(VersionLog { new, ..VersionLog::default() }) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, VersionLog> {
-        // Each change is complete before anything can panic.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Records the version of an object that was read; false if another version was recorded before.
     #[must_use]
     pub(crate) fn met(&self, object: u64, version: u64, tag: Option<&str>) -> bool {
-        let state = &mut *self.lock();
+        let state = &mut *lock(&self.state);
         match state.of.get(&object) {
             Some(known) if *known != version => return false,
             Some(_) => {}
@@ -108,12 +104,12 @@ impl Versions {
 
     /// The etag for requests of an object; `None` if it was not read yet, or has no usable etag.
     pub(crate) fn tag(&self, object: u64) -> Option<String> {
-        self.lock().tags.get(&object).map(|tag| tag.to_string())
+        lock(&self.state).tags.get(&object).map(|tag| tag.to_string())
     }
 
     /// The version of an object, if it is recorded.
     pub(crate) fn version(&self, object: u64) -> Option<u64> {
-        self.lock().of.get(&object).copied()
+        lock(&self.state).of.get(&object).copied()
     }
 
     /// Records versions of objects; false if another version of one of them was recorded before.
@@ -124,7 +120,7 @@ impl Versions {
 
     /// Adds the reads of an earlier run, whose versions are required from now on.
     pub fn expect(&self, noted: &[Noted]) {
-        let state = &mut *self.lock();
+        let state = &mut *lock(&self.state);
         for &(object, version) in noted {
             if state.of.len() >= OBJECTS_MAX {
                 state.is_cut = true;
@@ -138,31 +134,31 @@ impl Versions {
 
     /// All recorded versions.
     pub fn all(&self) -> Vec<Noted> {
-        let mut all: Vec<Noted> = self.lock().of.iter().map(|(o, v)| (*o, *v)).collect();
+        let mut all: Vec<Noted> = lock(&self.state).of.iter().map(|(o, v)| (*o, *v)).collect();
         all.sort_unstable();
         all
     }
 
     /// False if more objects were read than the limit.
     pub fn is_whole(&self) -> bool {
-        !self.lock().is_cut
+        !lock(&self.state).is_cut
     }
 
     /// Returns the reads since the last call.
     pub fn take(&self) -> Vec<Noted> {
-        self.lock().new.as_mut().map(std::mem::take).unwrap_or_default()
+        lock(&self.state).new.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Puts back reads that were taken and could not be used.
     pub fn give_back(&self, noted: Vec<Noted>) {
-        if let Some(new) = &mut self.lock().new {
+        if let Some(new) = &mut lock(&self.state).new {
             new.extend(noted);
         }
     }
 
     /// Returns the reads so far; `None` if nothing was read.
     pub fn read(&self) -> Option<Read> {
-        let state = self.lock();
+        let state = lock(&self.state);
         let objects = state.of.len();
         let listed = if state.first.len() == objects { &state.first[..] } else { &[] };
         (objects > 0).then(|| Read {
@@ -222,15 +218,21 @@ impl Hasher for Plain {
 /// it.
 pub(crate) fn object(origin: u64, place: &str, key: &str) -> u64 {
     let slash = if key.is_empty() { "" } else { "/" };
-    mixed([place, slash, key].into_iter().fold(origin ^ BASIS, texts))
+    let parts = [place, slash, key].into_iter();
+    mixed(parts.fold(origin ^ BASIS, |hash, text| fnv(hash, text.as_bytes())))
 }
 
-/// Continues a hash with a text.
+/// Continues a hash with bytes.
 ///
 /// # Source
 /// FNV-1a of 64 bits, RFC 9923.
-fn texts(before: u64, text: &str) -> u64 {
-    text.bytes().fold(before, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3))
+fn fnv(before: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(before, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0000_0100_0000_01b3))
+}
+
+/// A digest that is the same in every process, hexadecimal.
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    format!("{:016x}", fnv(BASIS, bytes))
 }
 
 /// The version of a file: its inode, size and time of change in nanoseconds.
@@ -268,7 +270,7 @@ pub(crate) fn stamp_of(meta: &ObjectMeta) -> u64 {
 }
 
 pub(crate) fn of_text(text: &str) -> u64 {
-    mixed(texts(BASIS, text))
+    mixed(fnv(BASIS, text.as_bytes()))
 }
 
 fn above_absent(version: u64) -> u64 {
@@ -343,7 +345,7 @@ mod tests {
         assert!(!versions.met(0, 50, None), "what is kept is still compared");
         let read = versions.read().unwrap();
         assert!(read.is_long() && read.list().is_empty());
-        let (table, places) = (versions.lock().of.capacity(), 1 << 20);
+        let (table, places) = (lock(&versions.state).of.capacity(), 1 << 20);
         assert!(table <= places, "{table}");
     }
 

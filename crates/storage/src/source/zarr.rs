@@ -8,6 +8,7 @@ use crate::source::references;
 use crate::source::scope::{self, Scope};
 use crate::source::store::Store;
 use crate::source::taken::extensions_of_group;
+use crate::source::versions;
 use futures::{StreamExt, TryStreamExt, stream};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -332,7 +333,7 @@ fn node(who: Who<'_>, key: &str, at: &str, document: Document) -> Result<Node, S
     Ok(Node { key: at.to_string(), meta, version: Some(version), place })
 }
 
-/// A digest of metadata that is the same in every process: 64-bit FNV-1a of its JSON.
+/// A digest of metadata: of their JSON.
 fn digest(document: &Document) -> String {
     let text = match document {
         Document::V3(doc) => Value::Object(doc.clone()).to_string(),
@@ -341,10 +342,7 @@ fn digest(document: &Document) -> String {
         }
         Document::Other(value) => value.to_string(),
     };
-    let hash = text
-        .bytes()
-        .fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-    format!("{hash:016x}")
+    versions::digest(text.as_bytes())
 }
 
 async fn document(store: &Store, key: &str) -> Result<Option<Map<String, Value>>, SourceError> {

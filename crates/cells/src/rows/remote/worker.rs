@@ -45,7 +45,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tessera_exec::error::{Error as ExecError, ErrorReport};
+use tessera_exec::error::Error as ExecError;
 use tessera_exec::rows::{ROWS_REFUSED, RowsDone};
 use tessera_planner::error::Class;
 use tessera_storage::source::Stores;
@@ -541,11 +541,6 @@ fn reported(error: Error) -> ExecError {
 
 fn refused(engine: &str) -> ExecError {
     let own = datafusion::DATAFUSION_VERSION;
-    ExecError::Reported(Box::new(ErrorReport {
-        code: ROWS_REFUSED.into(),
-        class: Class::Retry,
-        message: format!("the worker has DataFusion {own}, and the server DataFusion {engine}"),
-        hint: None,
-        may_fit: false,
-    }))
+    let what = format!("the worker has DataFusion {own}, and the server DataFusion {engine}");
+    ExecError::reported(ROWS_REFUSED, Class::Retry, what, None)
 }

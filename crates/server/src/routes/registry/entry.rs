@@ -1,15 +1,17 @@
 //! A submitted statement: its state, its outcome, and its record in the journal.
 
+use crate::routes::stream;
 use futures::future::BoxFuture;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use tessera_engine::Handle;
 use tessera_engine::answer::Reply;
 use tessera_engine::error::Error;
 use tessera_engine::journal::{End, Journal, Record, now_ms};
 use tessera_engine::statement::{Keeper, StatementState};
+use tessera_storage::lock;
 use tessera_storage::sink::Version;
 use tokio::sync::{OwnedMutexGuard, watch};
 
@@ -186,6 +188,12 @@ impl Entry {
         self.finished
     }
 
+    /// True if it was submitted in this session with this id of the client.
+    pub(super) fn is_of(&self, session: Option<&str>, request_id: &str) -> bool {
+        self.session.as_deref() == session
+            && self.request.as_ref().is_some_and(|(id, _)| id == request_id)
+    }
+
     pub(in crate::routes) fn id(&self) -> &str {
         self.handle.id()
     }
@@ -236,19 +244,16 @@ impl Entry {
     }
 
     pub(super) fn touch(&self) {
-        *self.touched.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *lock(&self.touched) = Instant::now();
     }
 
     pub(super) fn idle(&self) -> Duration {
-        self.touched.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        lock(&self.touched).elapsed()
     }
 
     pub(super) fn bytes(&self) -> (u64, u64) {
         match self.outcome.borrow().as_deref() {
-            Some(Outcome::Finished(replies)) => replies
-                .iter()
-                .map(|r| r.answer.bytes())
-                .fold((0, 0), |(m, d), (n, e)| (m + n, d + e)),
+            Some(Outcome::Finished(replies)) => stream::bytes(replies),
             _ => (0, 0),
         }
     }

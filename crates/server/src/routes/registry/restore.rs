@@ -19,6 +19,7 @@ use tessera_engine::error::{Class, Error};
 use tessera_engine::journal::{End, Journal, Record, now_ms};
 use tessera_engine::session::{Host, Pin};
 use tessera_engine::{Engine, Handle};
+use tessera_storage::lock;
 use tessera_storage::sink::Version;
 use tokio::sync::{Mutex, watch};
 
@@ -75,7 +76,7 @@ impl Statements {
         for (record, version) in records.into_iter().rev() {
             let request = record.request_id.clone().map(|id| (record.session.clone(), id));
             let is_last = request.is_none_or(|request| requests.insert(request));
-            if self.lock().contains_key(&record.id) {
+            if lock(&self.known).contains_key(&record.id) {
                 continue;
             }
             match is_last && !self.is_expired(&record) {
@@ -166,7 +167,7 @@ impl Statements {
         entry.kept = Arc::new(Mutex::new(kept));
         let entry: Arc<Entry> = Arc::new(entry);
         entry.handle.entry().kept_by(Arc::new(EntryKeeper(Arc::downgrade(&entry))));
-        self.lock().insert(entry.id().to_string(), entry.clone());
+        lock(&self.known).insert(entry.id().to_string(), entry.clone());
         match runs {
             true => {
                 self.live.fetch_add(1, Relaxed);

@@ -44,15 +44,7 @@ pub(super) fn inline(
     cells: impl Iterator<Item = [u8; 8]>,
     attrs: Attrs,
 ) -> FileArray {
-    FileArray {
-        shape: dims.iter().map(|(_, n)| *n).collect(),
-        dims: dims.iter().map(|(name, _)| Some(Arc::from(*name))).collect(),
-        raw,
-        big_endian: false,
-        attrs,
-        narrow: Vec::new(),
-        cells: Cells::Inline(cells.flatten().collect::<Vec<u8>>().into()),
-    }
+    FileArray::inline(dims, raw, cells.flatten().collect::<Vec<u8>>(), attrs)
 }
 
 /// Attributes of latitudes or longitudes.
@@ -243,20 +235,14 @@ impl Geometry {
         let place = Place { offset: at.offset, bytes: at.bytes, skipped: 0 };
         let filter: Arc<dyn Filter> = Arc::new(Points { grid: self.grid.clone(), are_longitudes });
         let shape: tessera_planner::region::Dims = self.dims.iter().map(|d| d.1).collect();
-        FileArray {
-            dims: self.dims.iter().map(|d| Some(Arc::from(d.0.as_str()))).collect(),
-            raw: Raw::Plain(DType::Float64),
-            big_endian: false,
-            attrs,
-            narrow: Vec::new(),
-            cells: Cells::Chunks(FileChunks {
-                unit: shape.clone(),
-                filters: Filters::new(vec![filter], self.grid.count.saturating_mul(8), 0),
-                fill: f64::NAN.to_ne_bytes().into(),
-                index: Arc::new(Section(place)),
-            }),
-            shape,
-        }
+        let dims = self.dims.iter().map(|d| Some(Arc::from(d.0.as_str()))).collect();
+        let chunks = FileChunks {
+            unit: shape.clone(),
+            filters: Filters::new(vec![filter], self.grid.count.saturating_mul(8), 0),
+            fill: f64::NAN.to_ne_bytes().into(),
+            index: Arc::new(Section(place)),
+        };
+        FileArray::new(dims, shape, Raw::Plain(DType::Float64), attrs, Cells::Chunks(chunks))
     }
 
     /// Attributes of arrays on the grid.

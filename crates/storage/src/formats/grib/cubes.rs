@@ -415,15 +415,8 @@ impl Cube<'_> {
         attrs.insert("_FillValue".into(), float(f64::NAN));
         let index = Arc::new(Places { lens, list });
         let fill = f32::NAN.to_ne_bytes().into();
-        Ok(FileArray {
-            shape,
-            dims: names,
-            raw: Raw::Plain(DType::Float32),
-            big_endian: false,
-            attrs,
-            narrow: Vec::new(),
-            cells: Cells::Chunks(FileChunks { unit, filters, fill, index }),
-        })
+        let cells = Cells::Chunks(FileChunks { unit, filters, fill, index });
+        Ok(FileArray::new(names, shape, Raw::Plain(DType::Float32), attrs, cells))
     }
 
     /// Coordinates that are no dimensions.

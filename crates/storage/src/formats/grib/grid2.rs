@@ -22,21 +22,16 @@ pub(super) fn parse(section: &[u8]) -> Result<Grid, String> {
             let kind = plane(o, projection, origin, steps, flags)?;
             Grid::rows("mercator", corner(31)?, count, flags, kind)
         }
-        20 => {
+        20 | 30 => {
             let flags = o.u8(65)?;
-            let projection = Projection::Polar(o.u8(64)? & 0x80 != 0);
+            let (name, projection) = match template {
+                20 => ("polar_stereographic", Projection::Polar(o.u8(64)? & 0x80 != 0)),
+                _ => ("lambert", Projection::Lambert([micro(o, 66)?, micro(o, 70)?])),
+            };
             let (origin, steps) =
                 ([micro(o, 48)?, micro(o, 52)?], [o.uint(56, 4)?, o.uint(60, 4)?]);
             let kind = plane(o, projection, origin, steps, flags)?;
-            Grid::rows("polar_stereographic", corner(31)?, count, flags, kind)
-        }
-        30 => {
-            let flags = o.u8(65)?;
-            let projection = Projection::Lambert([micro(o, 66)?, micro(o, 70)?]);
-            let (origin, steps) =
-                ([micro(o, 48)?, micro(o, 52)?], [o.uint(56, 4)?, o.uint(60, 4)?]);
-            let kind = plane(o, projection, origin, steps, flags)?;
-            Grid::rows("lambert", corner(31)?, count, flags, kind)
+            Grid::rows(name, corner(31)?, count, flags, kind)
         }
         12 => Grid::rows("transverse_mercator", corner(31)?, count, o.u8(60)?, Kind::Other),
         31 => Grid::rows("albers", corner(31)?, count, o.u8(65)?, Kind::Other),

@@ -3,9 +3,8 @@
 //! # Source
 //! HDF5 File Format Specification 3.0, IV.A.2.m and v.
 
-use crate::formats::hdf5::btree2;
 use crate::formats::hdf5::datatype::{Class, Type};
-use crate::formats::hdf5::file::{File, version};
+use crate::formats::hdf5::file::File;
 use crate::formats::hdf5::fractal::Heap;
 use crate::formats::hdf5::header::{self, Header, kind};
 use crate::formats::hdf5::heap;
@@ -46,27 +45,20 @@ pub(super) fn read(file: &File<'_>, header: &Header) -> Result<Vec<Attribute>, F
     for m in header.all(kind::ATTRIBUTE) {
         out.push(Attribute::parse(file, &mut m.open(file)?)?);
     }
-    if let Some(m) = header.get(kind::ATTRIBUTE_INFO) {
-        let mut r = m.open(file)?;
-        version(&mut r, "an attribute info", 0)?;
-        let flags = r.u8()?;
-        r.skip(if flags & 1 != 0 { 2 } else { 0 })?;
-        let heap = file.sizes.address(&mut r)?;
-        let tree = file.sizes.address(&mut r)?;
-        if let (Some(heap), Some(tree)) = (heap, tree) {
-            file.will_read(tree, 64);
-            let heap = Heap::read(file, heap)?;
-            for (record, at) in btree2::records(file, tree, &[8])? {
-                let mut r = Reader::new(record, at, false);
-                let id = r.bytes(8)?.to_vec();
-                // Its flags are those of a message: it may be shared.
-                let is_shared = r.u8()? & 2 != 0;
-                let mut r = match is_shared {
-                    true => header::in_heap(file, &id, kind::ATTRIBUTE)?,
-                    false => Reader::new(heap.get(file, &id)?, at, false),
-                };
-                out.push(Attribute::parse(file, &mut r)?);
-            }
+    if let Some(m) = header.get(kind::ATTRIBUTE_INFO)
+        && let Some((heap, records)) =
+            Heap::listed(file, &mut m.open(file)?, "an attribute info", 2, 8)?
+    {
+        for (record, at) in records {
+            let mut r = Reader::new(record, at, false);
+            let id = r.bytes(8)?.to_vec();
+            // Its flags are those of a message: it may be shared.
+            let is_shared = r.u8()? & 2 != 0;
+            let mut r = match is_shared {
+                true => header::in_heap(file, &id, kind::ATTRIBUTE)?,
+                false => Reader::new(heap.get(file, &id)?, at, false),
+            };
+            out.push(Attribute::parse(file, &mut r)?);
         }
     }
     Ok(out)

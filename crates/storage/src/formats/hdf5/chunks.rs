@@ -4,6 +4,7 @@
 //! HDF5 File Format Specification 3.0, III.A.1, III.A.2, VII; `H5Dbtree.c`, `H5Dnone.c`, `H5Dsingle.c`.
 
 use crate::formats::hdf5::arrays;
+use crate::formats::hdf5::btree1;
 use crate::formats::hdf5::btree2::Tree;
 use crate::formats::hdf5::file::{File, Sizes};
 use crate::formats::hdf5::messages::Index;
@@ -12,9 +13,6 @@ use crate::formats::view::{Fault, View};
 use crate::formats::{ChunkIndex, Place};
 use std::cmp::Ordering;
 use tessera_planner::region::Dims;
-
-/// Upper bound on the depth of a tree.
-const DEPTH_MAX: u8 = 32;
 
 /// Bytes of a node that are announced before it is read.
 const NODE_BYTES: u64 = 8192;
@@ -237,15 +235,8 @@ impl Chunks {
     }
 
     fn node(&self, file: &File<'_>, address: u64, above: Option<u8>) -> Result<Node, Fault> {
-        let mut r = file.block(address, 8, b"TREE")?;
-        let (at, kind, depth, count) = (r.offset(), r.u8()?, r.u8()?, r.u16()?);
-        if kind != 1 || depth > DEPTH_MAX || above.is_some_and(|d| d != depth + 1) {
-            return Err(Fault::bad(at, format!("a node of kind {kind} at level {depth}")));
-        }
-        let rank = self.unit.len();
-        let entry = 16 + 8 * rank as u64 + file.sizes.offset as u64;
-        let start = address + 8 + 2 * file.sizes.offset as u64;
-        let mut r = file.reader(start, u64::from(count) * entry)?;
+        let entry = 16 + 8 * self.unit.len() as u64 + file.sizes.offset as u64;
+        let (depth, count, mut r) = btree1::node(file, address, 1, above, entry)?;
         let mut children = Vec::new();
         for _ in 0..count {
             let (bytes, skipped) = (r.u32()?, r.u32()?);
@@ -265,7 +256,10 @@ impl Chunks {
         let is_sorted = children.is_sorted_by(|a, b| a.first.cmp(&b.first) == Ordering::Less);
         match is_sorted {
             true => Ok(Node { depth, children }),
-            false => Err(Fault::bad(at, "the chunks of a node are not sorted")),
+            false => {
+                let at = file.offset(address)?;
+                Err(Fault::bad(at, "the chunks of a node are not sorted"))
+            }
         }
     }
 }

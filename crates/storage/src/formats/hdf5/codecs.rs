@@ -5,7 +5,6 @@
 
 use crate::formats::filters::Filter;
 use crate::source::blosc;
-use crate::source::codecs::bounded;
 use crate::source::lz4;
 use std::borrow::Cow;
 
@@ -68,17 +67,6 @@ impl Filter for Blosc {
             n if n == out.len() => Ok(true),
             n => Err(format!("blosc: it decodes to {n} bytes, expected {}", out.len())),
         }
-    }
-}
-
-/// Bzip2.
-#[derive(Debug)]
-pub(crate) struct Bzip2;
-
-impl Filter for Bzip2 {
-    fn undo<'a>(&self, bytes: Cow<'a, [u8]>, limit: usize) -> Result<Cow<'a, [u8]>, String> {
-        bounded("bzip2", bzip2::read::BzDecoder::new(&*bytes), limit as u64)
-            .map(|out| Cow::Owned(out.into_owned()))
     }
 }
 

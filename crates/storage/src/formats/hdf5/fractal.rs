@@ -8,7 +8,7 @@
 //! HDF5 File Format Specification 3.0, III.G.
 
 use crate::formats::filters::Filters;
-use crate::formats::hdf5::btree2;
+use crate::formats::hdf5::btree2::{self, Record};
 use crate::formats::hdf5::file::{Block, File, bytes_for, checksum, version};
 use crate::formats::hdf5::pipeline;
 use crate::formats::numbers::Reader;
@@ -60,6 +60,24 @@ struct Child {
 }
 
 impl<'f> Heap<'f> {
+    /// The heap of an object with many links or attributes, and the records of the tree of their names, which is of
+    /// this kind: where their info says, which may have a number of `order_bytes` bytes before.
+    pub(super) fn listed(
+        file: &File<'f>,
+        info: &mut Reader<'_>,
+        what: &str,
+        order_bytes: usize,
+        kind: u8,
+    ) -> Result<Option<(Heap<'f>, Vec<Record>)>, Fault> {
+        version(info, what, 0)?;
+        let flags = info.u8()?;
+        info.skip(if flags & 1 != 0 { order_bytes } else { 0 })?;
+        let (heap, tree) = (file.sizes.address(info)?, file.sizes.address(info)?);
+        let (Some(heap), Some(tree)) = (heap, tree) else { return Ok(None) };
+        file.will_read(tree, 64);
+        Ok(Some((Heap::read(file, heap)?, btree2::records(file, tree, &[kind])?)))
+    }
+
     pub(super) fn read(file: &File<'f>, address: u64) -> Result<Heap<'f>, Fault> {
         let (o, l) = (file.sizes.offset, file.sizes.length);
         let at = file.offset(address)?;

@@ -3,7 +3,7 @@
 //! # Source
 //! HDF5 File Format Specification 3.0, III.A.1, III.B, III.C and IV.A.2.c, e, s.
 
-use crate::formats::hdf5::btree2;
+use crate::formats::hdf5::btree1;
 use crate::formats::hdf5::file::{File, version};
 use crate::formats::hdf5::fractal::Heap;
 use crate::formats::hdf5::header::{Header, kind};
@@ -15,9 +15,6 @@ use std::rc::Rc;
 
 /// Upper bound on soft links that lead to soft links.
 const HOPS_MAX: usize = 16;
-
-/// Upper bound on the depth of a tree of symbols.
-const DEPTH_MAX: u8 = 32;
 
 /// Bytes of a header that are announced before it is read.
 pub(super) const HEADER_BYTES: u64 = 1024;
@@ -61,21 +58,13 @@ pub(super) fn links(file: &File<'_>, address: u64) -> Result<Rc<Links>, Fault> {
         let (name, link) = parse(file, &mut m.open(file)?)?;
         out.insert(name, link);
     }
-    if let Some(m) = header.get(kind::LINK_INFO) {
-        let mut r = m.open(file)?;
-        version(&mut r, "a link info", 0)?;
-        let flags = r.u8()?;
-        r.skip(if flags & 1 != 0 { 8 } else { 0 })?;
-        let heap = file.sizes.address(&mut r)?;
-        let tree = file.sizes.address(&mut r)?;
-        if let (Some(heap), Some(tree)) = (heap, tree) {
-            file.will_read(tree, 64);
-            let heap = Heap::read(file, heap)?;
-            for (record, at) in btree2::records(file, tree, &[5])? {
-                let id = record.get(4..).ok_or_else(|| Fault::bad(at, "a record is too short"))?;
-                let (name, link) = parse(file, &mut Reader::new(heap.get(file, id)?, at, false))?;
-                out.insert(name, link);
-            }
+    if let Some(m) = header.get(kind::LINK_INFO)
+        && let Some((heap, records)) = Heap::listed(file, &mut m.open(file)?, "a link info", 8, 5)?
+    {
+        for (record, at) in records {
+            let id = record.get(4..).ok_or_else(|| Fault::bad(at, "a record is too short"))?;
+            let (name, link) = parse(file, &mut Reader::new(heap.get(file, id)?, at, false))?;
+            out.insert(name, link);
         }
     }
     let out = Rc::new(out);
@@ -137,7 +126,7 @@ fn follow_within(
 
 /// The links of an old group: a B-tree of nodes of symbols, whose names are in a heap.
 fn symbols(file: &File<'_>, tree: u64, heap: u64, out: &mut Links) -> Result<(), Fault> {
-    let (o, l) = (file.sizes.offset, file.sizes.length);
+    let l = file.sizes.length;
     file.will_read(tree, 1024);
     let names = Names::read(file, heap)?;
     let mut level = vec![(tree, None)];
@@ -147,18 +136,11 @@ fn symbols(file: &File<'_>, tree: u64, heap: u64, out: &mut Links) -> Result<(),
         let found = file.each(&level, |(address, depth)| match depth {
             Some(0) => table(file, *address, &names, out).map(|()| Vec::new()),
             _ => {
-                let mut r = file.block(*address, 8, b"TREE")?;
-                let (at, kind, depth_here, count) = (r.offset(), r.u8()?, r.u8()?, r.u16()?);
-                let is_expected = depth.is_none_or(|d: u8| d == depth_here + 1);
-                if kind != 0 || depth_here > DEPTH_MAX || !is_expected {
-                    let reason = format!("a node of kind {kind} at level {depth_here}");
-                    return Err(Fault::bad(at, reason));
-                }
-                let bytes = usize::from(count) * (l + o);
-                let mut r = file.reader(address + 8 + 2 * o as u64, bytes as u64)?;
+                let entry = (l + file.sizes.offset) as u64;
+                let (here, count, mut r) = btree1::node(file, *address, 0, *depth, entry)?;
                 let child = |_| {
                     r.skip(l)?;
-                    Ok((file.sizes.defined(&mut r)?, Some(depth_here)))
+                    Ok((file.sizes.defined(&mut r)?, Some(here)))
                 };
                 (0..count).map(child).collect()
             }

@@ -3,9 +3,9 @@
 //! # Source
 //! HDF5 File Format Specification 3.0, IV.A.2.l; "Registered Filter Plugins" of The HDF Group for names and numbers.
 
-use crate::formats::filters::{Deflate, Filter, Filters, Fletcher32, Shuffle, Zstd};
+use crate::formats::filters::{Checksum, Deflate, Filter, Filters, Shuffle, Stream, Zstd};
 use crate::formats::hdf5::bits::{NBit, ScaleOffset};
-use crate::formats::hdf5::codecs::{BitShuffle, Blosc, Bzip2, Lz4, Lzf};
+use crate::formats::hdf5::codecs::{BitShuffle, Blosc, Lz4, Lzf};
 use crate::formats::hdf5::szip::Szip;
 use crate::formats::numbers::Reader;
 use crate::formats::view::Fault;
@@ -77,11 +77,11 @@ impl FilterEntry {
         Ok(match self.id {
             1 => Arc::new(Deflate),
             2 => Arc::new(Shuffle { size: self.value(0)? }),
-            3 => Arc::new(Fletcher32),
+            3 => Arc::new(Checksum::fletcher32()),
             4 => Arc::new(Szip::new(&self.values)?),
             5 => Arc::new(NBit::new(&self.values)?),
             6 => Arc::new(ScaleOffset::new(&self.values)?),
-            307 => Arc::new(Bzip2),
+            307 => Arc::new(Stream::Bzip2),
             32000 => Arc::new(Lzf),
             32001 => Arc::new(Blosc),
             32004 => Arc::new(Lz4),

@@ -1,12 +1,6 @@
 //! Simple compressions. They decode the bytes of a segment and ignore trailing bytes: writers may pad the last strip.
 
 use crate::source::{inflate, unpack};
-use flate2::{Decompress, FlushDecompress, Status};
-use std::cell::RefCell;
-
-thread_local! {
-    static INFLATE: RefCell<Decompress> = RefCell::new(Decompress::new(true));
-}
 
 pub(super) fn copy(bytes: &[u8], out: &mut [u8]) -> Result<(), String> {
     let part = bytes
@@ -17,21 +11,10 @@ pub(super) fn copy(bytes: &[u8], out: &mut [u8]) -> Result<(), String> {
 }
 
 pub(super) fn inflate(bytes: &[u8], out: &mut [u8]) -> Result<(), String> {
-    if inflate::zlib(bytes, out) == Some(out.len()) {
-        return Ok(());
+    match inflate::zlib_until_full(bytes, out)? {
+        (n, _) if n == out.len() => Ok(()),
+        (n, _) => Err(format!("deflate: it decodes to {n} bytes, expected {}", out.len())),
     }
-    INFLATE.with_borrow_mut(|inflate| {
-        inflate.reset(true);
-        let done = inflate.decompress(bytes, out, FlushDecompress::Finish);
-        let n = inflate.total_out();
-        match done {
-            Ok(Status::StreamEnd | Status::Ok | Status::BufError) if n == out.len() as u64 => {
-                Ok(())
-            }
-            Ok(_) => Err(format!("deflate: it decodes to {n} bytes, expected {}", out.len())),
-            Err(e) => Err(format!("deflate: {e}, after {n} bytes")),
-        }
-    })
 }
 
 /// A frame that is longer than the segment is an error: its window would need memory that the segment does not.

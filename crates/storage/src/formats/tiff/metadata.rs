@@ -9,10 +9,11 @@ use crate::formats::view::{Fault, View};
 use crate::sink::VALID_KEY;
 use crate::sink::cf::UNNAMED_KEY;
 use crate::source::cells::Raw;
+use crate::source::coords::native;
 use serde_json::Value;
 use std::borrow::Cow;
 use tessera_planner::catalog::{Attrs, as_float, float};
-use tessera_planner::dtype::DType;
+use tessera_planner::scalar::Scalar;
 
 /// Upper bound on the bands whose metadata are read.
 const BANDS_MAX: usize = 4096;
@@ -159,26 +160,15 @@ pub(super) fn fill(attrs: &Attrs, raw: &Raw) -> Vec<u8> {
         .map(i128::from)
         .or(value.as_u64().map(i128::from))
         .or(number.filter(|v| v.fract() == 0.0 && v.abs() < 1e30).map(|v| v as i128));
-    macro_rules! integer {
-        ($t:ty) => {
-            whole.and_then(|v| <$t>::try_from(v).ok()).map(|v| v.to_ne_bytes().to_vec())
-        };
-    }
     let cell = match raw {
-        Raw::Half => number.map(|v| half::f16::from_f64(v).to_ne_bytes().to_vec()),
-        Raw::Plain(DType::Float32) => number.map(|v| (v as f32).to_ne_bytes().to_vec()),
-        Raw::Plain(DType::Float64) => number.map(|v| v.to_ne_bytes().to_vec()),
-        Raw::Plain(DType::Int8) => integer!(i8),
-        Raw::Plain(DType::Int16) => integer!(i16),
-        Raw::Plain(DType::Int32) => integer!(i32),
-        Raw::Plain(DType::Int64) => integer!(i64),
-        Raw::Plain(DType::UInt8) => integer!(u8),
-        Raw::Plain(DType::UInt16) => integer!(u16),
-        Raw::Plain(DType::UInt32) => integer!(u32),
-        Raw::Plain(DType::UInt64) => integer!(u64),
+        Raw::Half => {
+            return number.map_or_else(zero, |v| half::f16::from_f64(v).to_ne_bytes().into());
+        }
+        Raw::Plain(d) if d.is_float() => number.map(|v| Scalar::from_f64(*d, v)),
+        Raw::Plain(d) if d.is_integer() => whole.and_then(|v| Scalar::from_i128(*d, v)),
         _ => None,
     };
-    cell.unwrap_or_else(zero)
+    cell.map_or_else(zero, |cell| native(cell)[..cell.dtype().size()].to_vec())
 }
 
 /// The items of GDAL's metadata: `<Item name="…" sample="0" role="scale">0.5</Item>`.

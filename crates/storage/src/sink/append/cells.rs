@@ -1,6 +1,6 @@
 //! Converts decoded cells to stored cells: applies packing, time units and missing values.
 
-use crate::source::coords::scalars;
+use crate::source::coords::{native, scalars};
 use tessera_planner::catalog::{Coord, CoordValues, Decode, NAT, Variable};
 use tessera_planner::dtype::DType;
 use tessera_planner::scalar::Scalar;
@@ -86,11 +86,7 @@ impl Encoding {
             Some(cell) => self.stored_value(cell)?,
             None => self.missing()?,
         };
-        let bytes = &stored.to_le_bytes()[..self.stored.size()];
-        match cfg!(target_endian = "big") {
-            true => out.extend(bytes.iter().rev()),
-            false => out.extend_from_slice(bytes),
-        }
+        out.extend_from_slice(&native(stored)[..self.stored.size()]);
         Ok(())
     }
 

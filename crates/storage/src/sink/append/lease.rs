@@ -4,8 +4,9 @@
 //! killed. A holder that cannot renew it for this long stops writing before.
 
 use super::super::folder::{Folder, Mode, Version};
+use crate::lock;
 use crate::sink::SinkError;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 const KEY: &str = ".tessera-append.json";
@@ -135,8 +136,4 @@ async fn put(folder: &Folder, mode: Mode) -> Result<Put, SinkError> {
         Some((stored, version)) if stored == text.as_bytes() => Put::Done(version),
         other => Put::Other(other.map(|(_, version)| version)),
     })
-}
-
-fn lock(held: &Mutex<HeldLease>) -> std::sync::MutexGuard<'_, HeldLease> {
-    held.lock().unwrap_or_else(PoisonError::into_inner)
 }

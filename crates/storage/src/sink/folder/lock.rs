@@ -34,16 +34,16 @@ impl Folder {
     pub async fn hold(&self, key: &str, alone: bool) -> Result<Option<FileLock>, SinkError> {
         let Destination::Local { root, .. } = &self.destination else { return Ok(None) };
         let path = root.join(key);
-        let failed = |e: io::Error| SinkError::io(self.destination.show(key), &e);
+        let failed = self.destination.failed(key);
         let open = || {
             path.parent().map_or(Ok(()), |parent| make_all(parent, true))?;
             new(true).create(true).truncate(false).open(&path)
         };
-        let file = disk::wait(open).map_err(failed)?;
+        let file = disk::wait(open).map_err(&failed)?;
         let start = Instant::now();
         loop {
             let lock = || taken(if alone { file.try_lock() } else { file.try_lock_shared() });
-            if disk::wait(lock).map_err(failed)? {
+            if disk::wait(lock).map_err(&failed)? {
                 return Ok(Some(FileLock(file)));
             }
             if start.elapsed() >= HOLD_MAX {
@@ -69,7 +69,7 @@ impl Folder {
             let file = new(true).create(true).truncate(false).open(&path)?;
             Ok(taken(file.try_lock())?.then_some(FileLock(file)))
         };
-        disk::wait(take).map_err(|e| SinkError::io(self.destination.show(key), &e))
+        disk::wait(take).map_err(self.destination.failed(key))
     }
 
     /// Locks the directory itself, without waiting; `None` in a bucket.
@@ -88,7 +88,7 @@ impl Folder {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 Err(SinkError::Source(SourceError::NotFound { what: self.display().to_string() }))
             }
-            Err(e) => Err(SinkError::io(self.destination.show(""), &e)),
+            Err(e) => Err(self.destination.failed("")(e)),
         }
     }
 
@@ -104,6 +104,6 @@ impl Folder {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
         };
-        disk::wait(look).map_err(|e| SinkError::io(self.destination.show(key), &e))
+        disk::wait(look).map_err(self.destination.failed(key))
     }
 }

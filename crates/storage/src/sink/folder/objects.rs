@@ -1,12 +1,12 @@
 //! Large objects of a folder: written in parts, atomically, and listed with their sizes.
 
 use super::{Folder, abandoned};
+use crate::disk::is_nothing;
 use crate::fail;
 use crate::sink::SinkError;
 use crate::sink::destination::{Destination, make_all, new, remove_tree};
 use crate::sink::target::staging;
 use bytes::Bytes;
-use futures::TryStreamExt;
 use object_store::{ObjectStoreExt, PutPayload};
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -21,9 +21,9 @@ impl Folder {
     pub async fn put_parts(&self, key: &str, parts: Vec<Bytes>) -> Result<(), SinkError> {
         match &self.destination {
             Destination::Local { root, .. } => {
-                let (root, path, shown) =
-                    (root.clone(), root.join(key), self.destination.show(key));
-                self.blocking(key, move || write(&root, &path, &shown, parts)).await
+                let (above, shown) = (root.clone(), self.destination.show(key));
+                let put = move |path: &Path| Ok(write(&above, path, &shown, parts));
+                self.blocking(root, key, put).await?.unwrap_or(Ok(()))
             }
             Destination::Object { client, .. } => {
                 let path = self.destination.key(key)?;
@@ -38,65 +38,47 @@ impl Folder {
         let Destination::Local { root, .. } = &self.destination else {
             return Ok(self.store.get(key, limit).await?);
         };
-        let (path, shown) = (root.join(key), self.destination.show(key));
-        let read = move || match fs::metadata(&path) {
-            Ok(meta) if meta.len() > limit => Err(io::Error::from(ErrorKind::FileTooLarge)),
-            Ok(_) => fs::read(&path).map(|bytes| Some(bytes.into())),
-            Err(e) => Err(e),
+        let read = move |path: &Path| match fs::metadata(path)?.len() {
+            len if len > limit => Err(io::Error::from(ErrorKind::FileTooLarge)),
+            _ => fs::read(path).map(Bytes::from),
         };
-        let read = move || match read() {
-            Err(e) if is_nothing(&e) => Ok(None),
-            other => other.map_err(|e| SinkError::io(shown, &e)),
-        };
-        self.blocking(key, read).await
+        self.blocking(root, key, read).await
     }
 
     /// Keys below `key` (and relative to it) with the sizes of their objects, in no order.
     pub async fn list_below(&self, key: &str) -> Result<Vec<(String, u64)>, SinkError> {
         match &self.destination {
             Destination::Local { root, .. } => {
-                let (path, shown) = (root.join(key), self.destination.show(key));
-                let list = move || {
+                let list = |path: &Path| {
                     let mut all = Vec::new();
-                    match walk(&path, &path, &mut all) {
-                        Err(e) if is_nothing(&e) => Ok(Vec::new()),
-                        other => other.map(|()| all).map_err(|e| SinkError::io(shown, &e)),
-                    }
+                    walk(path, path, &mut all).map(|()| all)
                 };
-                self.blocking(key, list).await
+                Ok(self.blocking(root, key, list).await?.unwrap_or_default())
             }
-            Destination::Object { client, .. } => {
-                let below = self.destination.key(key)?;
-                let listed: Vec<_> =
-                    self.destination.within(key, client.list(Some(&below)).try_collect()).await?;
-                let one = |m: object_store::ObjectMeta| {
-                    let rest = m.location.as_ref().strip_prefix(below.as_ref())?;
-                    Some((rest.trim_start_matches('/').to_string(), m.size))
-                };
-                Ok(listed.into_iter().filter_map(one).collect())
+            Destination::Object { .. } => {
+                let listed = self.destination.list(key).await?.into_iter();
+                Ok(listed.map(|(name, m)| (name, m.size)).collect())
             }
         }
     }
 
     /// Bytes of all objects below `key`, and the time of the latest write; the start of 1970 if there are no objects.
     pub async fn usage_below(&self, key: &str) -> Result<(u64, SystemTime), SinkError> {
+        let nothing = (0, SystemTime::UNIX_EPOCH);
         match &self.destination {
             Destination::Local { root, .. } => {
-                let (path, shown) = (root.join(key), self.destination.show(key));
-                let add = move || {
-                    let mut sum = (0, SystemTime::UNIX_EPOCH);
-                    match usage(&path, &mut sum) {
-                        Err(e) if !is_nothing(&e) => Err(SinkError::io(shown, &e)),
+                let add = move |path: &Path| {
+                    let mut sum = nothing;
+                    match usage(path, &mut sum) {
+                        Err(e) if !is_nothing(&e) => Err(e),
                         _ => Ok(sum),
                     }
                 };
-                self.blocking(key, add).await
+                Ok(self.blocking(root, key, add).await?.unwrap_or(nothing))
             }
-            Destination::Object { client, .. } => {
-                let below = self.destination.key(key)?;
-                let listed: Vec<_> =
-                    self.destination.within(key, client.list(Some(&below)).try_collect()).await?;
-                Ok(listed.iter().fold((0, SystemTime::UNIX_EPOCH), |(bytes, last), m| {
+            Destination::Object { .. } => {
+                let listed = self.destination.list(key).await?;
+                Ok(listed.iter().fold(nothing, |(bytes, last), (_, m)| {
                     (bytes + m.size, last.max(m.last_modified.into()))
                 }))
             }
@@ -108,20 +90,23 @@ impl Folder {
         let Destination::Local { root, .. } = &self.destination else {
             return self.destination.remove_all(key).await;
         };
-        let (path, shown) = (root.join(key), self.destination.show(key));
-        let remove = move || remove_tree(&path).map_err(|e| SinkError::io(shown, &e));
-        self.blocking(key, remove).await
+        self.blocking(root, key, remove_tree).await.map(drop)
     }
 
-    /// Runs blocking calls of a disk on a separate thread, so that they delay no other request.
+    /// Runs blocking calls on the path of `key` on a separate thread, so that they delay no other request; `None` if
+    /// they report that it does not exist.
     async fn blocking<T: Send + 'static>(
         &self,
+        root: &Path,
         key: &str,
-        f: impl FnOnce() -> Result<T, SinkError> + Send + 'static,
-    ) -> Result<T, SinkError> {
-        tokio::task::spawn_blocking(f).await.unwrap_or_else(|e| {
-            Err(SinkError::Internal { what: self.destination.show(key), reason: e.to_string() })
-        })
+        f: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+    ) -> Result<Option<T>, SinkError> {
+        let (path, shown) = (root.join(key), self.destination.show(key));
+        match tokio::task::spawn_blocking(move || f(&path)).await {
+            Ok(Err(e)) if is_nothing(&e) => Ok(None),
+            Ok(done) => done.map(Some).map_err(|e| SinkError::io(shown, &e)),
+            Err(e) => Err(SinkError::Internal { what: shown, reason: e.to_string() }),
+        }
     }
 }
 
@@ -186,8 +171,4 @@ fn usage(directory: &Path, sum: &mut (u64, SystemTime)) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-fn is_nothing(e: &io::Error) -> bool {
-    matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
 }

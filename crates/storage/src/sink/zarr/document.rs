@@ -29,21 +29,11 @@ impl Cells {
         }
     }
 
-    fn v3(self) -> &'static str {
-        use DType::*;
+    fn v3(self) -> String {
         match self {
-            Cells::Text(_) => "string",
-            Cells::Number(Bool) => "bool",
-            Cells::Number(Int8) => "int8",
-            Cells::Number(Int16) => "int16",
-            Cells::Number(Int32) => "int32",
-            Cells::Number(Int64 | Datetime(_)) => "int64",
-            Cells::Number(UInt8) => "uint8",
-            Cells::Number(UInt16) => "uint16",
-            Cells::Number(UInt32) => "uint32",
-            Cells::Number(UInt64) => "uint64",
-            Cells::Number(Float32) => "float32",
-            Cells::Number(Float64) => "float64",
+            Cells::Text(_) => "string".into(),
+            Cells::Number(DType::Datetime(_)) => DType::Int64.name(),
+            Cells::Number(d) => d.name(),
         }
     }
 

@@ -200,18 +200,28 @@ impl Encoder {
     }
 
     fn run(&self, cells: ArrayBytes<'_>) -> Result<Vec<u8>, SinkError> {
-        let broken = |reason: String| SinkError::Internal { what: self.name.clone(), reason };
-        let shape: Vec<NonZeroU64> =
-            self.object.iter().filter_map(|&n| NonZeroU64::new(n)).collect();
-        // One thread: the scheduler counts threads, zarrs' own pool would escape it.
-        let options =
-            CodecOptions::default().with_concurrent_target(1).with_chunk_concurrent_minimum(1);
-        let run = || self.chain.encode(cells, &shape, &self.dtype, &self.fill, &options);
-        match catch_unwind(AssertUnwindSafe(run)) {
-            Ok(Ok(bytes)) => Ok(bytes.into_owned()),
-            Ok(Err(e)) => Err(broken(e.to_string())),
-            Err(_) => Err(broken("its codec failed".into())),
-        }
+        let made = encoded(&self.chain, cells, &self.object, &self.dtype, &self.fill);
+        made.map_err(|reason| SinkError::Internal { what: self.name.clone(), reason })
+    }
+}
+
+/// Encodes the cells of an object of these lengths; the error is the reason why its codecs do not.
+pub(in crate::sink) fn encoded(
+    chain: &CodecChain,
+    cells: ArrayBytes<'_>,
+    object: &[u64],
+    dtype: &DataType,
+    fill: &FillValue,
+) -> Result<Vec<u8>, String> {
+    let shape: Vec<NonZeroU64> = object.iter().filter_map(|&n| NonZeroU64::new(n)).collect();
+    // One thread: the scheduler counts threads, zarrs' own pool would escape it.
+    let options =
+        CodecOptions::default().with_concurrent_target(1).with_chunk_concurrent_minimum(1);
+    let run = || chain.encode(cells, &shape, dtype, fill, &options);
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(Ok(bytes)) => Ok(bytes.into_owned()),
+        Ok(Err(e)) => Err(e.to_string()),
+        Err(_) => Err("its codec failed".into()),
     }
 }
 

@@ -1,23 +1,19 @@
 //! Collects the manifest of a store: each object is listed when it is encoded.
 
 use super::document::ArrayDocument;
+use crate::lock;
 use crate::manifest::{Chunks, Manifest, ManifestRef, Seal, Stored};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The objects of each array, by its name.
 #[derive(Debug, Default)]
 pub(super) struct Listed(Mutex<BTreeMap<String, Vec<Stored>>>);
 
 impl Listed {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Vec<Stored>>> {
-        // Each change is complete before anything can panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds objects of an array.
     pub(super) fn add(&self, array: &str, stored: impl IntoIterator<Item = Stored>) {
-        self.lock().entry(array.into()).or_default().extend(stored);
+        lock(&self.0).entry(array.into()).or_default().extend(stored);
     }
 
     /// Returns the manifest of a store of these arrays and documents: the reference and the file. Objects of other
@@ -30,7 +26,7 @@ impl Listed {
         arrays: &[&ArrayDocument],
         documents: &[(String, Vec<u8>)],
     ) -> Result<(ManifestRef, Vec<u8>), String> {
-        let mut listed = std::mem::take(&mut *self.lock());
+        let mut listed = std::mem::take(&mut *lock(&self.0));
         let chunks = arrays.iter().map(|array| {
             let stored = listed.remove(&array.name).unwrap_or_default();
             (array.name.clone(), Arc::new(Chunks::new(array.grid(), stored)))

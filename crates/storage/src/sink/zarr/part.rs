@@ -4,6 +4,7 @@ use super::array::{Array, Object, Objects, array_of};
 use super::share::{PartEntry, Place, SharedOutput, destination, layout};
 use super::uploads::Uploads;
 use super::{Item, Layout, Shards, encode, labels};
+use crate::lock;
 use crate::manifest::number_of;
 use crate::sink::budget::Budget;
 use crate::sink::destination::Destination;
@@ -12,7 +13,7 @@ use crate::source::Stores;
 use bytes::Bytes;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tessera_planner::catalog::{Attrs, DimLabel};
 use tessera_planner::region::Region;
 use tokio::runtime::Handle;
@@ -158,7 +159,7 @@ impl PartBatch {
         let stored = objects.store(permit, |object, permit| self.store(object, permit));
         stored.map_err(|e| e.after(self.writer.bytes()))?;
         if !entry.is_empty() {
-            self.entries.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
+            lock(&self.entries).push(entry);
         }
         Ok(())
     }
@@ -199,7 +200,7 @@ impl PartBatch {
     pub async fn finish(&self) -> Result<Vec<PartEntry>, SinkError> {
         let drained = self.uploads.drain(&self.writer.display).await;
         drained.map_err(|e| e.after(self.writer.bytes()))?;
-        Ok(std::mem::take(&mut *self.entries.lock().unwrap_or_else(PoisonError::into_inner)))
+        Ok(std::mem::take(&mut *lock(&self.entries)))
     }
 
     /// True if chunks of this result are written.

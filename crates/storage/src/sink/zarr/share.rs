@@ -3,6 +3,7 @@
 use super::array::{Array, Facts};
 use super::document::ArrayDocument;
 use super::{Layout, ZarrWriter};
+use crate::lock;
 use crate::manifest::{Seal, Stored, index_of};
 use crate::sink::SinkError;
 use crate::sink::destination::Destination;
@@ -12,7 +13,7 @@ use crate::source::is_in_memory;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tessera_planner::dtype::DType;
 use tessera_planner::region::Dims;
@@ -146,11 +147,6 @@ impl Sharing {
             others: Others::default(),
         }
     }
-
-    fn reported(&self) -> MutexGuard<'_, Vec<Reported>> {
-        // Each change is complete before anything can panic.
-        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Number of other processes that may be writing.
@@ -223,7 +219,7 @@ impl ZarrWriter {
     /// # Errors
     /// A chunk that the store does not have.
     pub fn add(&self, entries: &[PartEntry]) -> Result<(), SinkError> {
-        let mut reported = self.sharing.reported();
+        let mut reported = lock(&self.sharing.reported);
         for entry in entries {
             let result = entry.result as usize;
             let (Some(array), Some(of)) = (self.arrays.get(result), reported.get_mut(result))
@@ -264,7 +260,7 @@ impl ZarrWriter {
             self.sharing.others.ended().await;
         }
         self.destination.fence_parts()?;
-        let reported = std::mem::take(&mut *self.sharing.reported());
+        let reported = std::mem::take(&mut *lock(&self.sharing.reported));
         for (array, Reported { cells, valid }) in self.arrays.iter().zip(reported) {
             self.take(id, &array.document, cells, true).await?;
             if let Some(of) = &array.valid {

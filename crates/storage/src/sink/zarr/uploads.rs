@@ -1,7 +1,8 @@
 //! Objects on their way to a store, and the first failure of a writer.
 
+use crate::lock;
 use crate::sink::SinkError;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
 
@@ -13,13 +14,9 @@ pub(super) struct Uploads {
 }
 
 impl Uploads {
-    fn set(&self) -> MutexGuard<'_, JoinSet<Result<(), SinkError>>> {
-        self.set.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The first failure so far.
     pub(super) fn failed(&self) -> Option<SinkError> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.failure).clone()
     }
 
     fn ended(&self, what: &str, upload: Result<Result<(), SinkError>, JoinError>) {
@@ -28,7 +25,7 @@ impl Uploads {
             Ok(Err(e)) => e,
             Err(e) => SinkError::Internal { what: what.into(), reason: e.to_string() },
         };
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(failure);
+        lock(&self.failure).get_or_insert(failure);
     }
 
     /// Starts an upload to the output `what`. Finished uploads are removed, so that the set stays as small as the
@@ -39,7 +36,7 @@ impl Uploads {
         what: &str,
         upload: impl Future<Output = Result<(), SinkError>> + Send + 'static,
     ) {
-        let mut set = self.set();
+        let mut set = lock(&self.set);
         while let Some(done) = set.try_join_next() {
             self.ended(what, done);
         }
@@ -60,6 +57,6 @@ impl Uploads {
 
     /// The uploads in progress, which the caller awaits or stops.
     pub(super) fn take(&self) -> JoinSet<Result<(), SinkError>> {
-        std::mem::take(&mut *self.set())
+        std::mem::take(&mut *lock(&self.set))
     }
 }

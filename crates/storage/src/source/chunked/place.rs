@@ -332,7 +332,8 @@ impl Chunked {
                 }
             };
         }
-        if self.meta.is_in_memory_order() && self.put_plain(reader, at, (bytes, skipped), goal)? {
+        let rows = |part, out: &mut [u8]| self.decode_rows(reader, at, (bytes, skipped), part, out);
+        if self.meta.is_in_memory_order() && self.put_by(reader, goal, rows)? {
             return Ok(());
         }
         let cells = self.decode_unit(reader, at, (bytes, skipped))?;
@@ -391,18 +392,6 @@ impl Chunked {
             true => Ok(()),
             false => Err(reader.internal("a chunk was not put together")),
         }
-    }
-
-    /// Like [`Chunked::put`], for cells that a decoded chunk holds in memory order. False if the codecs need
-    /// intermediate steps.
-    fn put_plain(
-        &self,
-        reader: &ArrayReader,
-        at: &Dims,
-        bytes: Encoded<'_>,
-        goal: &mut Goal<'_>,
-    ) -> Result<bool, SourceError> {
-        self.put_by(reader, goal, |part, out| self.decode_rows(reader, at, bytes, part, out))
     }
 
     /// Puts the wanted cells of a chunk into its goal. `decode` writes a range of the bytes of its cells, or returns false

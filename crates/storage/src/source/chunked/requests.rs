@@ -10,11 +10,12 @@
 use super::Chunked;
 use super::place::lines::TOGETHER_BYTES;
 use super::ranges::{GAP_BYTES_MAX, MERGED_BYTES_MAX, SPARSE_BYTES_MAX, is_sparse};
+use crate::source::boxes::typical;
 use crate::source::meta::Shard;
 use crate::source::store::Store;
 use tessera_planner::catalog::{Reads, SourceRef};
 use tessera_planner::grid::{AxisGrid, Grid};
-use tessera_planner::region::{Dims, Region};
+use tessera_planner::region::Dims;
 
 /// Chunks of an axis that are counted one by one; the rest is extrapolated from their average.
 const LOOKED_AT: u64 = 1 << 12;
@@ -102,12 +103,7 @@ impl Chunked {
 
     /// Requests for the part of a shard that a typical operand reads.
     fn stretches(&self, shard: &Shard, grid: &Grid, origin: &[u64]) -> u64 {
-        let first: Vec<u64> = grid.axes.iter().map(|g| u64::from(g.count() > 2)).collect();
-        let mut region: Region = grid.region(&first);
-        for (a, o) in origin.iter().enumerate() {
-            region.start[a] += o;
-            region.end[a] += o;
-        }
+        let region = typical(grid, origin);
         if region.is_empty() {
             return 0;
         }

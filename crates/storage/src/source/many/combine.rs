@@ -8,12 +8,12 @@ use super::labels::{
     join_texts, joined, label_by_scalar, lengths, names, shown,
 };
 use crate::source::Opened;
-use crate::source::ahead::Ahead;
+use crate::source::coords::native;
 use crate::source::error::SourceError;
 use crate::source::joined::{Joined, Part as JoinedPart, PartCells};
 use crate::source::location::{Combine, Options};
 use crate::source::reader::{ArrayReader, Layout};
-use crate::source::rests::Rests;
+use crate::source::versions::digest;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -289,11 +289,9 @@ impl Job<'_> {
                 coords,
                 ..Dataset::default()
             },
-            readers: Vec::new(),
-            unsupported: BTreeMap::new(),
             groups: first.groups.clone(),
-            label: None,
             read: parts.iter().flat_map(|p| p.opened.read.iter().copied()).collect(),
+            ..Opened::default()
         };
         for part in &parts {
             for (name, error) in &part.opened.unsupported {
@@ -517,39 +515,26 @@ impl Job<'_> {
         };
         let store = files[0].part.opened.readers.first().map(|r| r.store.clone());
         let Some(store) = store else { return Err(self.fault("the first file has no arrays")) };
-        let reader = ArrayReader {
-            source: source.clone(),
-            name: first.name.to_string(),
-            store,
-            layout: Layout::Joined(Joined::new(axis, is_new, cells)),
-            ahead: Ahead::default(),
-            moments: None,
-            rests: Rests::default(),
-        };
+        let layout = Layout::Joined(Joined::new(axis, is_new, cells));
+        let reader = ArrayReader::new(source.clone(), &first.name, store, layout);
         let variable = Variable { dims, source, decode, ..first };
         Ok((variable, vec![Arc::new(reader)]))
     }
 }
 
 fn bytes_of(value: Scalar, dtype: DType) -> Vec<u8> {
-    let mut cell = value.cast(dtype).to_le_bytes()[..dtype.size()].to_vec();
-    if cfg!(target_endian = "big") {
-        cell.reverse();
-    }
-    cell
+    native(value.cast(dtype))[..dtype.size()].to_vec()
 }
 
 /// A digest of the versions of all parts.
 fn version(all: &[Option<Variable>]) -> Option<String> {
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut versions = Vec::new();
     for v in all {
-        let text = match v {
+        let version = match v {
             Some(v) => v.source.version.as_deref()?,
             None => "",
         };
-        for b in text.bytes().chain([0]) {
-            hash = (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3);
-        }
+        versions.extend(version.bytes().chain([0]));
     }
-    Some(format!("{hash:016x}"))
+    Some(digest(&versions))
 }

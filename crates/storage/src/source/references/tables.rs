@@ -13,13 +13,14 @@
 
 use super::part::{Directory, File, Reference};
 use super::table::{Row, Table};
+use crate::lock;
 use crate::source::error::SourceError;
 use crate::source::location::{Location, Options};
 use crate::source::store::{METADATA_BYTES_MAX, Store, Stores};
 use bytes::Bytes;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use tokio::sync::OnceCell;
 
 pub(super) const DOCUMENT: &str = ".zmetadata";
@@ -170,12 +171,8 @@ impl Tables {
         Ok(table)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Cache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn slot(&self, key: &str) -> Slot {
-        let mut cache = self.lock();
+        let mut cache = lock(&self.cache);
         cache.clock += 1;
         let clock = cache.clock;
         let (slot, used) = cache.by_key.entry(key.to_string()).or_default();
@@ -185,7 +182,7 @@ impl Tables {
 
     /// Removes the least recently used tables until the others fit, but not the table of `key`.
     fn evict(&self, key: &str) {
-        let mut cache = self.lock();
+        let mut cache = lock(&self.cache);
         let bytes = |slot: &Slot| slot.get().and_then(Option::as_ref).map_or(0, |t| t.bytes());
         let mut all: usize = cache.by_key.values().map(|(slot, _)| bytes(slot)).sum();
         while all > CACHED_BYTES_MAX || cache.by_key.len() > CACHED_MAX {

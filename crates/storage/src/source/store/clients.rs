@@ -2,6 +2,7 @@
 
 use super::{Counters, Store, StoreRoot};
 use crate::disk;
+use crate::lock;
 use crate::source::clouds::{AzureOptions, Environment};
 use crate::source::dataset_cache::Kept;
 use crate::source::error::SourceError;
@@ -15,7 +16,7 @@ use object_store::{BackoffConfig, ClientOptions, ObjectStore, RetryConfig};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
@@ -299,7 +300,7 @@ impl Stores {
         key: String,
         make: impl FnOnce() -> Result<Patient, SourceError>,
     ) -> Result<Arc<dyn ObjectStore>, SourceError> {
-        let mut clients = self.shared.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = lock(&self.shared.clients);
         if let Some(c) = clients.get(&key) {
             return Ok(c.clone());
         }
@@ -312,7 +313,7 @@ impl Stores {
     pub fn serve(&self, bucket: &str, client: Arc<dyn ObjectStore>) {
         let root = Root::S3 { bucket: bucket.into() };
         let key = client_key(&root, &Options::default(), None);
-        self.shared.clients.lock().unwrap_or_else(PoisonError::into_inner).insert(key, client);
+        lock(&self.shared.clients).insert(key, client);
     }
 
     pub(super) fn client_options(&self) -> ClientOptions {

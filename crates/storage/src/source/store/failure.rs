@@ -7,6 +7,7 @@ use bytes::Bytes;
 use object_store::ObjectMeta;
 use std::future::Future;
 use std::io;
+use tessera_planner::error::causes;
 
 impl Store {
     /// Converts an error of the store's client.
@@ -127,8 +128,7 @@ impl Store {
 /// The storage failure among the causes of an error, if it may pass when everything is run again, or is a refusal:
 /// for readers that do not know our errors.
 pub fn passing(error: &(dyn std::error::Error + 'static)) -> Option<SourceError> {
-    let mut next = Some(error);
-    while let Some(e) = next {
+    for e in causes(error) {
         if let Some(
             e @ (SourceError::Changed { .. }
             | SourceError::NotAllowed { .. }
@@ -154,7 +154,6 @@ pub fn passing(error: &(dyn std::error::Error + 'static)) -> Option<SourceError>
                 }
             });
         }
-        next = e.source();
     }
     None
 }
@@ -204,14 +203,7 @@ fn unusable(text: &str) -> Option<&'static str> {
 /// The reason why our own client gave up a request, if it did: a redirect that is not allowed, a bucket of another
 /// region, a file behind a reference.
 pub(crate) fn refused(error: &(dyn std::error::Error + 'static)) -> Option<SourceError> {
-    let mut next = Some(error);
-    while let Some(e) = next {
-        if let Some(e) = e.downcast_ref::<SourceError>() {
-            return Some(e.clone());
-        }
-        next = e.source();
-    }
-    None
+    causes(error).find_map(|e| e.downcast_ref::<SourceError>()).cloned()
 }
 
 pub(super) trait Measured {
@@ -250,15 +242,8 @@ impl Measured for object_store::ListResult {
 }
 
 /// An error's own text and those of its sources.
-fn texts(e: &dyn std::error::Error) -> String {
-    let mut out = e.to_string();
-    let mut source = e.source();
-    while let Some(s) = source {
-        out.push('\n');
-        out.push_str(&s.to_string());
-        source = s.source();
-    }
-    out
+fn texts(e: &(dyn std::error::Error + 'static)) -> String {
+    causes(e).map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// The `<Code>` of an S3 error body, or the HTTP status; nothing else of the body is shown, as it may repeat keys.

@@ -1,13 +1,12 @@
 //! Objects that are files.
 
 use super::{Store, StoreRoot};
-use crate::disk;
+use crate::disk::{self, is_nothing};
 use crate::source::dataset_cache::{self, Version};
 use crate::source::error::SourceError;
 use crate::source::versions::{self, ABSENT};
 use bytes::Bytes;
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -149,11 +148,6 @@ impl Store {
         self.read_exact_at(from, &mut out, range.start)?;
         Ok(out.into())
     }
-}
-
-/// True if an error means that a file does not exist.
-pub(super) fn is_nothing(e: &io::Error) -> bool {
-    matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 pub(super) fn join_path(root: &std::path::Path, key: &str) -> PathBuf {

@@ -31,7 +31,7 @@ use futures::{StreamExt, TryStreamExt, future};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tessera_exec::error::{Error as ExecError, ErrorReport};
+use tessera_exec::error::Error as ExecError;
 use tessera_exec::rows::{ROWS_HOLDER_LOST, RowsDone, RowsPart};
 use tessera_planner::error::Class;
 use tokio::sync::OnceCell;
@@ -451,15 +451,10 @@ fn of_holder(error: ExecError, address: &str) -> ExecError {
 
 /// The error of a task whose rows do not arrive from another worker.
 fn lost(address: &str, reason: &str) -> DataFusionError {
-    DataFusionError::External(Box::new(ExecError::Reported(Box::new(ErrorReport {
-        code: ROWS_HOLDER_LOST.into(),
-        class: Class::Retry,
-        message: format!(
-            "the worker at {address} does not return the rows that it retains: {reason}"
-        ),
-        hint: Some(address.into()),
-        may_fit: false,
-    }))))
+    let what =
+        format!("the worker at {address} does not return the rows that it retains: {reason}");
+    let lost = ExecError::reported(ROWS_HOLDER_LOST, Class::Retry, what, Some(address.into()));
+    DataFusionError::External(Box::new(lost))
 }
 
 /// True for the errors of [`lost`].

@@ -6,14 +6,16 @@ use std::iter::successors;
 use thiserror::Error;
 
 /// An error and its causes, outermost first.
-pub fn causes(error: &(dyn StdError + 'static)) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+pub fn causes<'a>(
+    error: &'a (dyn StdError + 'static),
+) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     successors(Some(error), |&e| e.source())
 }
 
 /// Like [`causes`], with the errors inside of errors of files, which hide them from their own chain.
-pub fn causes_inside(
-    error: &(dyn StdError + 'static),
-) -> impl Iterator<Item = &(dyn StdError + 'static)> {
+pub fn causes_inside<'a>(
+    error: &'a (dyn StdError + 'static),
+) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     successors(Some(error), |&e| {
         match e.downcast_ref::<std::io::Error>().and_then(|e| e.get_ref()) {
             Some(inside) => Some(inside as &(dyn StdError + 'static)),

@@ -5,7 +5,7 @@ import duckdb
 from .core import Script
 
 con = duckdb.connect()
-f = Script("cells/chained", "Chains of blocks with conditions and computed columns, and of OR. Expected values from DuckDB.", 1e-12)
+f = Script("cells/chained", "Chains of blocks with conditions and computed columns, and of OR. Expected values from DuckDB.", 1e-12, chunks="4KiB")
 
 
 def same(sql):

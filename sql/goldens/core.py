@@ -109,11 +109,13 @@ CODES = {
 
 
 class Script:
-    def __init__(self, path, about, tolerance=None, source="cases", setup=()):
+    def __init__(self, path, about, tolerance=None, source="cases", setup=(), chunks=None):
         self.path, self.source, self.records = path, source, []
         self.head = [f"# {about}", "# Made by sql/make_goldens.py from NumPy and xarray: do not edit."]
         if tolerance:
             self.head.append(f"# tolerance {tolerance}")
+        if chunks:
+            self.head.append(f"# chunks {chunks}")
         for sql in setup:
             self.ok(sql)
         SCRIPTS.append(self)

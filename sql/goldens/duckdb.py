@@ -12,6 +12,7 @@ for view in VIEWS:
     con.execute(view)
 
 f = Script("cells/duckdb", "Functions of DuckDB over rows. Expected values from DuckDB.", 1e-12, setup=VIEWS)
+many = Script("cells/duckdb_many", "Groups of many rows. Expected values from DuckDB.", 1e-12, chunks="16KiB")
 
 
 def shown(v):
@@ -20,10 +21,10 @@ def shown(v):
     return v
 
 
-def same(sql, duck=None):
+def same(sql, duck=None, script=f):
     rows = con.execute(duck or sql).fetchall()
     assert rows, sql
-    f.rows(sql, [tuple(shown(v) for v in row) for row in rows])
+    script.rows(sql, [tuple(shown(v) for v in row) for row in rows])
 
 
 f.note("Sets of groups with several columns as one item.")
@@ -36,15 +37,17 @@ same("SELECT (k % 2) + 1 AS a, i > 2 AS b, count(*) AS n FROM t GROUP BY ROLLUP(
 same("SELECT (k % 2) + 1 AS a, i > 2 AS b, count(*) AS n FROM t GROUP BY GROUPING SETS (((k % 2) + 1, i > 2), (k % 2) + 1, ()) ORDER BY a, b, n")
 same("SELECT k % 2 AS a, i > 2 AS b, count(*) AS n FROM t GROUP BY rollup(k % 2), i > 2 ORDER BY a, b")
 
-f.note("Sets of groups over many rows.")
-MANY = "(SELECT i, i % 7 AS a, CASE WHEN i % 5 > 0 THEN 'b' || (i % 5) END AS b, i % 3 = 0 AS c, i * 0.5::DOUBLE AS v FROM range(100000) r(i)) q"
-same(f"SELECT a, b, grouping(a) AS ga, grouping(b) AS gb, count(*) AS n, sum(v) AS s, max(i) AS m FROM {MANY} GROUP BY ROLLUP (a, b) HAVING count(*) > 2900 ORDER BY ga, gb, a, b")
-same(f"SELECT a, b, grouping(a, b) AS g, count(*) FILTER (WHERE c) AS n, min(b) AS m FROM {MANY} WHERE a < 3 GROUP BY CUBE (a, b) ORDER BY grouping(a, b) DESC, a NULLS LAST, b NULLS FIRST LIMIT 12")
-same(f"SELECT b, c, grouping(b) + grouping(c) AS g, count(*) AS n, avg(v) AS s FROM {MANY} GROUP BY GROUPING SETS ((b), (c), (b), ()) HAVING grouping(b) = 1 OR sum(v) > 5e8 ORDER BY g, b, c")
-same(f"SELECT a, c, count(*) AS n FROM {MANY} GROUP BY GROUPING SETS ((a, c), (c, a), ()) HAVING a IS NULL OR a > 5 ORDER BY a, c, n")
-same(f"SELECT a, b, count(*) AS n, sum(v) AS s FROM {MANY} WHERE i < 0 GROUP BY CUBE (a, b)")
-same(f"SELECT a, count(*) AS n FROM {MANY} WHERE i < 0 GROUP BY GROUPING SETS ((a), (), ())")
-same(f"SELECT g, sum(n) AS n, count(*) AS c FROM (SELECT grouping(a) * 2 + grouping(c) AS g, count(*) AS n FROM {MANY} GROUP BY ROLLUP (c, a)) x GROUP BY g ORDER BY g")
+many.note("Sets of groups over many rows.")
+ROWS = "(SELECT i, i % 7 AS a, CASE WHEN i % 5 > 0 THEN 'b' || (i % 5) END AS b, i % 3 = 0 AS c, i * 0.5::DOUBLE AS v FROM range({}) r(i)) q"
+# More rows than a sample of the groups has.
+same(f"SELECT a, b, grouping(a) AS ga, grouping(b) AS gb, count(*) AS n, sum(v) AS s, max(i) AS m FROM {ROWS.format(100000)} GROUP BY ROLLUP (a, b) HAVING count(*) > 2900 ORDER BY ga, gb, a, b", script=many)
+MANY = ROWS.format(20000)
+same(f"SELECT a, b, grouping(a, b) AS g, count(*) FILTER (WHERE c) AS n, min(b) AS m FROM {MANY} WHERE a < 3 GROUP BY CUBE (a, b) ORDER BY grouping(a, b) DESC, a NULLS LAST, b NULLS FIRST LIMIT 12", script=many)
+same(f"SELECT b, c, grouping(b) + grouping(c) AS g, count(*) AS n, avg(v) AS s FROM {MANY} GROUP BY GROUPING SETS ((b), (c), (b), ()) HAVING grouping(b) = 1 OR sum(v) > 2e7 ORDER BY g, b, c", script=many)
+same(f"SELECT a, c, count(*) AS n FROM {MANY} GROUP BY GROUPING SETS ((a, c), (c, a), ()) HAVING a IS NULL OR a > 5 ORDER BY a, c, n", script=many)
+same(f"SELECT a, b, count(*) AS n, sum(v) AS s FROM {MANY} WHERE i < 0 GROUP BY CUBE (a, b)", script=many)
+same(f"SELECT a, count(*) AS n FROM {MANY} WHERE i < 0 GROUP BY GROUPING SETS ((a), (), ())", script=many)
+same(f"SELECT g, sum(n) AS n, count(*) AS c FROM (SELECT grouping(a) * 2 + grouping(c) AS g, count(*) AS n FROM {MANY} GROUP BY ROLLUP (c, a)) x GROUP BY g ORDER BY g", script=many)
 
 f.note("Hashes, as hexadecimal digits.")
 same("SELECT i, md5(s) AS m, sha256(s) AS h FROM t ORDER BY i")
@@ -65,7 +68,7 @@ same("SELECT mode() WITHIN GROUP (ORDER BY s) AS a FROM t")
 same("SELECT percentile_disc(0.5) WITHIN GROUP (ORDER BY i) AS a, percentile_disc(0.5) WITHIN GROUP (ORDER BY i DESC) AS b, quantile_disc(k, 0.25) AS c, quantile_disc(k, 0.26) AS d, quantile_disc(x, 1) AS e, quantile_disc(x, 0) AS f FROM t")
 same("SELECT quantile_disc(s, 0.5) AS a, quantile_disc(i, 0.5) FILTER (WHERE i > 2) AS b, quantile_disc(x, 0.5) FILTER (WHERE i > 9) AS c FROM t")
 same("SELECT quantile_disc(i, 0.07) AS a, quantile_disc(i, 0.29) AS b, quantile_disc(i, 0.55) AS c FROM range(100) r(i)")
-same("SELECT i % 3 AS g, quantile_disc(i, 0.9) AS q, mode(least(i // 1000, 50)) AS m FROM range(100000) r(i) GROUP BY g ORDER BY g")
+same("SELECT i % 3 AS g, quantile_disc(i, 0.9) AS q, mode(least(i // 1000, 20)) AS m FROM range(30000) r(i) GROUP BY g ORDER BY g", script=many)
 same("SELECT string_agg(s, ',' ORDER BY i) AS a, string_agg(s, ',' ORDER BY k DESC) AS b, string_agg(s, '-' ORDER BY x NULLS FIRST, i) AS c FROM t")
 same("SELECT k % 2 AS g, string_agg(s, ',' ORDER BY i) AS a, string_agg(s, ',' ORDER BY k) AS b FROM t GROUP BY g ORDER BY g")
 same("SELECT array_to_string(list(i ORDER BY k), ',') AS a, array_to_string(list_value(1, 2), ',') AS b FROM t")

@@ -43,7 +43,7 @@ f.error("SELECT -lat AS lat, t2m[:, 0:2] AS t FROM era5", "shape_mismatch")
 f.error("SELECT where(lat > 30, lat, NULL) AS lat, t2m FROM era5", "invalid_argument")
 f.error("SELECT lat > 30 AS lat, t2m FROM era5", "invalid_argument")
 
-f = Script("names/cells", "The cells of a block are those of the variables and dimensions that it names.", 1e-12, setup=(ERA5,))
+f = Script("names/cells", "The cells of a block are those of the variables and dimensions that it names.", 1e-12, setup=(ERA5,), chunks="256")
 f.rows("SELECT sum(orog), count(orog) FROM era5 WHERE lat > -100", [[orog.sum().item(), orog.size]])
 f.rows("SELECT sum(e.orog) FROM era5 e WHERE e.lat > 40", [[orog.sel(lat=orog.lat > 40).sum().item()]])
 f.rows("SELECT lat, sum(orog), count(orog) FROM era5 GROUP BY lat", [[x, v, orog.sizes["lon"]] for x, v in orog.sum("lon").to_series().items()])

@@ -35,7 +35,7 @@ def single(*numbers):
     return [(n, f"{n}::FLOAT") for n in numbers]
 
 
-f = Script("cells/narrow", "Labels and cells in float32: numbers that are written down compare in float32. Expected values from DuckDB, with its literals cast.", 1e-6, setup=TABLES)
+f = Script("cells/narrow", "Labels and cells in float32: numbers that are written down compare in float32. Expected values from DuckDB, with its literals cast.", 1e-6, setup=TABLES, chunks="256")
 f.note("A label, a slice of labels, lists, as in t[lat => 52.3].")
 same(f, "SELECT count(*) AS n, sum(t) AS s FROM tenth WHERE lat = 52.3", *single("52.3"))
 same(f, "SELECT count(*) AS n FROM tenth WHERE lat BETWEEN 52.3 AND 52.5", *single("52.3", "52.5"))
@@ -69,7 +69,7 @@ same(f, "SELECT s.n, count(*) AS k FROM stations s JOIN tenth t ON s.lat = t.lat
 same(f, "SELECT s.n, count(*) AS k FROM stations s JOIN tenth t ON s.wide = t.lat GROUP BY s.n ORDER BY s.n", ("s.wide", "s.wide::FLOAT"))
 same(f, "SELECT s.n, count(*) AS k FROM stations s JOIN tenth64 t ON s.lat = t.lat GROUP BY s.n ORDER BY s.n", ("t.lat", "t.lat::FLOAT"))
 
-f = Script("cells/zones", "Times with a zone meet labels as instants. Expected values from DuckDB.", setup=TABLES)
+f = Script("cells/zones", "Times with a zone meet labels as instants. Expected values from DuckDB.", setup=TABLES, chunks="256")
 utc = ("s.at", "(s.at AT TIME ZONE 'UTC')"), ("s.utc", "(s.utc AT TIME ZONE 'UTC')")
 for column in ("s.at", "s.utc", "s.plain"):
     f.note(f"{column}.")
@@ -107,7 +107,7 @@ same(f, "SELECT count(*) AS n FROM tenth WHERE time - '2020-07-01' > INTERVAL '6
 same(f, "SELECT count(*) AS n FROM tenth WHERE '2020-07-02' - time <= INTERVAL '12 hours'", ("'2020-07-02'", "TIMESTAMP '2020-07-02'"))
 f.error("SELECT time - 'soon' AS d FROM tenth WHERE lat > 0", "type_error")
 
-f = Script("cells/unions", "ORDER BY, groups and windows over UNION ALL. Expected values from DuckDB.", setup=TABLES)
+f = Script("cells/unions", "ORDER BY, groups and windows over UNION ALL. Expected values from DuckDB.", setup=TABLES, chunks="256")
 u = "SELECT lat AS k, 1 AS side FROM tenth64 WHERE lon > 0.25 AND t > -1 {} SELECT wide, 2 FROM stations WHERE n < 5"
 one = (" lon > 0.25", " lon > 0.25::DOUBLE")
 for op in ("UNION ALL", "UNION"):

@@ -11,7 +11,7 @@ VIEWS = [
 for view in VIEWS:
     con.execute(view)
 
-f = Script("cells/totals", "Frequent values, CASE in sums, statistics of pairs, many items. Expected values from DuckDB.", 1e-10, setup=VIEWS)
+f = Script("cells/totals", "Frequent values, CASE in sums, statistics of pairs, many items. Expected values from DuckDB.", 1e-10, setup=VIEWS, chunks="4KiB")
 
 
 def same(sql, duck=None):

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) enum World {
     /// Chunks of the sources, two threads.
     Source,
-    /// Chunks of a few cells; a few hundred where the arrays are larger.
+    /// Chunks of a few cells; a few hundred where the arrays are larger, or what the script states (`# chunks`).
     Tiny,
     /// Chunks of the sources, one thread.
     OneThread,
@@ -116,12 +116,11 @@ impl World {
         }
     }
 
-    fn settings(self, is_large: bool) -> Option<String> {
+    fn settings(self, tiny_bytes: &str) -> Option<String> {
         // Each chunk is an operand of its own: the same bits as where small ones go together.
         let alone = "SET tessera.batch_cells = 0; ";
         let all = "SET tessera.durability = 'all'; ";
-        let bytes = if is_large { "16KiB" } else { "32" };
-        let tiny = format!("SET tessera.chunk_bytes_target = '{bytes}'");
+        let tiny = format!("SET tessera.chunk_bytes_target = '{tiny_bytes}'");
         match self {
             World::Source | World::OneThread | World::EightThreads | World::Scarce => None,
             World::Rows(2) => Some("SET tessera.lift = 'off'".into()),
@@ -248,6 +247,14 @@ pub(crate) fn copy(from: &Path, to: &PathBuf) {
     }
 }
 
+/// The size of tiny chunks: what the script states, or what suits the arrays of its folder. Rows are in splits of two
+/// for the smallest ones, up to 1024 splits of a scan, each of which costs milliseconds.
+fn tiny_bytes<'a>(path: &Path, text: &'a str) -> &'a str {
+    let is_large = path.starts_with("sql/dialect") || path.starts_with("sql/geoscience");
+    let stated = text.lines().find_map(|l| l.strip_prefix("# chunks "));
+    stated.map_or(if is_large { "16KiB" } else { "32" }, str::trim)
+}
+
 pub(super) fn run(path: &Path, world: World, s3: Option<&S3>) -> Run {
     let began = Instant::now();
     let mut text = fs::read_to_string(path).unwrap();
@@ -256,7 +263,7 @@ pub(super) fn run(path: &Path, world: World, s3: Option<&S3>) -> Run {
         .find_map(|l| l.strip_prefix("# tolerance "))
         .map(|t| t.trim().parse().unwrap());
     super::TOLERANCE.with(|t| *t.borrow_mut() = tolerance);
-    let is_large = path.starts_with("sql/dialect") || path.starts_with("sql/geoscience");
+    let settings = world.settings(tiny_bytes(path, &text));
     let directory = tempfile::tempdir().unwrap();
     let mut warehouse = directory.path().display().to_string();
     let mut environment: Vec<(String, String)> = std::env::vars().collect();
@@ -285,7 +292,7 @@ pub(super) fn run(path: &Path, world: World, s3: Option<&S3>) -> Run {
                 session: Session::of(host.clone()),
                 runtime: runtime.clone(),
                 answers: answers.clone(),
-                prologue: world.settings(is_large),
+                prologue: settings.clone(),
                 runs_twice: matches!(world, World::Kept | World::Faults),
                 reused: reused.clone(),
             };

@@ -162,13 +162,13 @@ impl Statements {
             return Err(Error::Starting);
         }
         let mut known = lock(&self.known);
-        if let Some((name, mark)) = &request {
-            if let Some(entry) = known.values().find(|e| e.is_of(session.as_deref(), name)) {
-                return match entry.request.as_ref().is_some_and(|(_, m)| m == mark) {
-                    true => Ok(entry.clone()),
-                    false => Err(Error::RequestIdReused { request_id: name.clone() }),
-                };
-            }
+        if let Some((name, mark)) = &request
+            && let Some(entry) = known.values().find(|e| e.is_of(session.as_deref(), name))
+        {
+            return match entry.request.as_ref().is_some_and(|(_, m)| m == mark) {
+                true => Ok(entry.clone()),
+                false => Err(Error::RequestIdReused { request_id: name.clone() }),
+            };
         }
         let turn = self.turn(&sql)?;
         let entry = Arc::new(self.entry(handle, sql, session, request, now_ms()));

@@ -156,7 +156,7 @@ fn is_unconnected(e: &Error) -> bool {
 }
 
 /// The connection's error among the causes.
-fn http(e: &(dyn std::error::Error + 'static)) -> Option<&HttpError> {
+fn http<'a>(e: &'a (dyn std::error::Error + 'static)) -> Option<&'a HttpError> {
     causes(e).find_map(|e| e.downcast_ref())
 }
 

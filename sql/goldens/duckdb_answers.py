@@ -60,6 +60,8 @@ same("SELECT i, lag(x, n) IGNORE NULLS OVER (ORDER BY i) AS a, lead(x, n) IGNORE
 same("SELECT i, ntile(i) OVER (ORDER BY i) AS a, ntile(CASE WHEN n > 0 THEN n END) OVER (ORDER BY i) AS b, ntile(2) OVER (ORDER BY i) AS c FROM t ORDER BY i")
 same("SELECT i, nth_value(x, i) OVER (ORDER BY i ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS a, nth_value(x, n - 1) OVER (ORDER BY i) AS b, nth_value(x, n) IGNORE NULLS OVER (ORDER BY i DESC) AS c, nth_value(x, n) OVER (ORDER BY i ROWS 1 PRECEDING) AS d FROM t ORDER BY i")
 same("SELECT sum(a * (i % 100)) AS a, sum(b) AS b, sum(c) AS c FROM (SELECT i, lag(i, i % 13 - 6) OVER (PARTITION BY i % 7 ORDER BY i) AS a, ntile(i % 11 + 1) OVER (PARTITION BY i % 7 ORDER BY i DESC) AS b, nth_value(i, i % 5 + 1) OVER (PARTITION BY i % 7 ORDER BY i ROWS 3 PRECEDING) AS c FROM range(20000) r(i)) q")
+same("SELECT i, nth_value(x, -1) OVER (ORDER BY i) AS a, nth_value(x, 0) OVER (ORDER BY i) AS b, nth_value(x, NULL) OVER (ORDER BY i) AS c, ntile(NULL) OVER (ORDER BY i) AS d, lag(x, NULL) OVER (ORDER BY i) AS e, lead(x, NULL, 7) OVER (ORDER BY i) AS g, nth_value(x, -1) OVER (ORDER BY i ROWS 2 PRECEDING EXCLUDE CURRENT ROW) AS h FROM t ORDER BY i")
+same("SELECT i, lag(x, -1) OVER w AS a, lead(x, -1) OVER w AS b FROM t WINDOW w AS (ORDER BY i ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) ORDER BY i LIMIT 3")
 f.error("SELECT ntile(n) OVER (ORDER BY i) FROM t", ".*argument 1 of `ntile` must be positive, and is 0")
 f.error("SELECT lag(x, n::double) OVER (ORDER BY i) FROM t", ".*argument 2 of `lag` must be an integer, not")
 

@@ -1,4 +1,5 @@
-//! `lag(x, n)`, `nth_value(x, n)` and `ntile(n)` with a number for each row, as in DuckDB. DataFusion's take constants.
+//! `lag(x, n)`, `nth_value(x, n)` and `ntile(n)` with a number for each row, or with NULL, as in DuckDB. DataFusion's take
+//! constants.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,9 +26,20 @@ const NTH_VALUE: &str = "nth_value";
 /// The functions of [`ByRow`].
 pub(super) const NAMES: [&str; 2] = [NTH_VALUE, NTILE];
 
-/// True if an argument from `first` on is not a constant.
-pub(super) fn has_columns(args: &[Arc<dyn PhysicalExpr>], first: usize) -> bool {
-    args.iter().skip(first).any(|arg| arg.downcast_ref::<Literal>().is_none())
+/// True if an argument from `at` on is not a constant, or if the number at `at` is NULL, which is 0 to DataFusion.
+pub(super) fn is_by_row(args: &[Arc<dyn PhysicalExpr>], at: usize) -> bool {
+    args.iter().skip(at).any(|arg| arg.downcast_ref::<Literal>().is_none())
+        || constant(args, at).is_some_and(ScalarValue::is_null)
+}
+
+/// True if the number at `at` is a constant below `least`.
+pub(super) fn is_below(args: &[Arc<dyn PhysicalExpr>], at: usize, least: i64) -> bool {
+    let number = constant(args, at).map(|number| number.cast_to(&DataType::Int64));
+    matches!(number, Some(Ok(ScalarValue::Int64(Some(number)))) if number < least)
+}
+
+fn constant(args: &[Arc<dyn PhysicalExpr>], at: usize) -> Option<&ScalarValue> {
+    Some(args.get(at)?.downcast_ref::<Literal>()?.value())
 }
 
 /// `nth_value` or `ntile`.
@@ -41,9 +53,13 @@ impl ByRow {
         Self { inner }
     }
 
-    /// The position of the number among the arguments.
-    fn place(&self) -> usize {
-        usize::from(self.inner.name() == NTH_VALUE)
+    /// True if the number is not a constant that DataFusion takes as DuckDB does. From a negative one, DataFusion's
+    /// `nth_value` counts from the end of the frame.
+    fn is_own(&self, args: &[Arc<dyn PhysicalExpr>]) -> bool {
+        match self.inner.name() {
+            NTH_VALUE => is_by_row(args, 1) || is_below(args, 1, 1),
+            _ => is_by_row(args, 0),
+        }
     }
 }
 
@@ -51,7 +67,7 @@ impl WindowUDFImpl for ByRow {
     of_inner!(name, documentation, signature);
 
     fn expressions(&self, args: ExpressionArgs) -> Vec<Arc<dyn PhysicalExpr>> {
-        match has_columns(args.input_exprs(), self.place()) {
+        match self.is_own(args.input_exprs()) {
             true => args.input_exprs().to_vec(),
             false => self.inner.expressions(args),
         }
@@ -61,7 +77,7 @@ impl WindowUDFImpl for ByRow {
         &self,
         args: PartitionEvaluatorArgs,
     ) -> Result<Box<dyn PartitionEvaluator>> {
-        if !has_columns(args.input_exprs(), self.place()) {
+        if !self.is_own(args.input_exprs()) {
             return self.inner.partition_evaluator_factory(args);
         }
         if self.inner.name() == NTILE {

@@ -19,6 +19,7 @@ use datafusion::physical_expr::expressions::Literal;
 
 use super::inner::of_inner;
 use crate::lift::error::spoken;
+use crate::rows::go_on;
 
 const NTILE: &str = "ntile";
 const NTH_VALUE: &str = "nth_value";
@@ -159,6 +160,7 @@ struct Nth {
 
 impl PartitionEvaluator for Nth {
     fn evaluate(&mut self, values: &[ArrayRef], range: &Range<usize>) -> Result<ScalarValue> {
+        go_on()?;
         let [x, numbers, ..] = values else {
             return internal_err!("`{NTH_VALUE}` without two arguments");
         };

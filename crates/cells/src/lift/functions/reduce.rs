@@ -1,6 +1,7 @@
 //! `list_reduce(l, (a, b) -> a + b)`: the elements of a list combined from the first one on, as in DuckDB.
 //!
-//! The lambda is evaluated for the elements in one place of all lists at a time: as often as the longest list has elements.
+//! Each evaluation of the lambda takes the elements at one position of all lists, so the longest list decides how many
+//! evaluations there are.
 
 use std::sync::Arc;
 

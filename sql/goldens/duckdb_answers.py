@@ -73,6 +73,9 @@ for g in (1, 3, 4, 5, 8):
     same(f"SELECT {CALLS} FROM {PAIRS} WHERE g = {g}")
 same(f"SELECT g, corr(y, x) OVER (ORDER BY g) AS a, regr_slope(y, x) OVER (ORDER BY g) AS b, regr_intercept(y, x) OVER (ORDER BY g) AS c, regr_r2(y, x) OVER (ORDER BY g) AS d FROM {PAIRS} WHERE g < 3 ORDER BY g")
 
+for pair in ("(1.0::double, 'nan'::double)", "('inf'::double, 1.0::double)", "(1.0::double, 'nan'::double), (1.0, 2.0)"):
+    same(f"SELECT corr(y, x) AS a, regr_slope(y, x) AS b, regr_intercept(y, x) AS c, regr_r2(y, x) AS d FROM (VALUES {pair}) p(y, x)")
+
 f.note("NULL is in no list.")
 same("SELECT i, list_value(x)::text AS l, list_contains(flatten([[x], [2, NULL]]), NULL) AS a, list_contains(flatten([[x], [20, NULL]]), x) AS b FROM t ORDER BY i")
 

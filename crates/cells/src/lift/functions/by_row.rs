@@ -274,6 +274,22 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_are_null_or_too_small_are_found() {
+        for (number, by_row, below) in [
+            (None, true, false),
+            (Some(-1), false, true),
+            (Some(0), false, true),
+            (Some(1), false, false),
+        ] {
+            let args = [Some(5), number].map(|value| -> Arc<dyn PhysicalExpr> {
+                Arc::new(Literal::new(ScalarValue::Int64(value)))
+            });
+            assert_eq!((is_by_row(&args, 1), is_below(&args, 1, 1)), (by_row, below), "{number:?}");
+        }
+        assert!(!is_by_row(&[], 1) && !is_below(&[], 1, 1));
+    }
+
+    #[test]
     fn tiles_differ_by_one_row() {
         let counts: ArrayRef =
             Arc::new(Int64Array::from(vec![Some(3), Some(3), None, Some(9), Some(2)]));

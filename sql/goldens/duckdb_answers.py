@@ -60,6 +60,8 @@ same("SELECT i, lag(x, n) IGNORE NULLS OVER (ORDER BY i) AS a, lead(x, n) IGNORE
 same("SELECT i, ntile(i) OVER (ORDER BY i) AS a, ntile(CASE WHEN n > 0 THEN n END) OVER (ORDER BY i) AS b, ntile(2) OVER (ORDER BY i) AS c FROM t ORDER BY i")
 same("SELECT i, nth_value(x, i) OVER (ORDER BY i ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING) AS a, nth_value(x, n - 1) OVER (ORDER BY i) AS b, nth_value(x, n) IGNORE NULLS OVER (ORDER BY i DESC) AS c, nth_value(x, n) OVER (ORDER BY i ROWS 1 PRECEDING) AS d FROM t ORDER BY i")
 same("SELECT sum(a * (i % 100)) AS a, sum(b) AS b, sum(c) AS c FROM (SELECT i, lag(i, i % 13 - 6) OVER (PARTITION BY i % 7 ORDER BY i) AS a, ntile(i % 11 + 1) OVER (PARTITION BY i % 7 ORDER BY i DESC) AS b, nth_value(i, i % 5 + 1) OVER (PARTITION BY i % 7 ORDER BY i ROWS 3 PRECEDING) AS c FROM range(20000) r(i)) q")
+same("SELECT i, nth_value(x, -1) OVER (ORDER BY i) AS a, nth_value(x, 0) OVER (ORDER BY i) AS b, nth_value(x, NULL) OVER (ORDER BY i) AS c, ntile(NULL) OVER (ORDER BY i) AS d, lag(x, NULL) OVER (ORDER BY i) AS e, lead(x, NULL, 7) OVER (ORDER BY i) AS g, nth_value(x, -1) OVER (ORDER BY i ROWS 2 PRECEDING EXCLUDE CURRENT ROW) AS h FROM t ORDER BY i")
+same("SELECT i, lag(x, -1) OVER w AS a, lead(x, -1) OVER w AS b FROM t WINDOW w AS (ORDER BY i ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) ORDER BY i LIMIT 3")
 f.error("SELECT ntile(n) OVER (ORDER BY i) FROM t", ".*argument 1 of `ntile` must be positive, and is 0")
 f.error("SELECT lag(x, n::double) OVER (ORDER BY i) FROM t", ".*argument 2 of `lag` must be an integer, not")
 
@@ -70,6 +72,9 @@ same(f"SELECT g, {CALLS} FROM {PAIRS} GROUP BY g ORDER BY g")
 for g in (1, 3, 4, 5, 8):
     same(f"SELECT {CALLS} FROM {PAIRS} WHERE g = {g}")
 same(f"SELECT g, corr(y, x) OVER (ORDER BY g) AS a, regr_slope(y, x) OVER (ORDER BY g) AS b, regr_intercept(y, x) OVER (ORDER BY g) AS c, regr_r2(y, x) OVER (ORDER BY g) AS d FROM {PAIRS} WHERE g < 3 ORDER BY g")
+
+for pair in ("(1.0::double, 'nan'::double)", "('inf'::double, 1.0::double)", "(1.0::double, 'nan'::double), (1.0, 2.0)"):
+    same(f"SELECT corr(y, x) AS a, regr_slope(y, x) AS b, regr_intercept(y, x) AS c, regr_r2(y, x) AS d FROM (VALUES {pair}) p(y, x)")
 
 f.note("NULL is in no list.")
 same("SELECT i, list_value(x)::text AS l, list_contains(flatten([[x], [2, NULL]]), NULL) AS a, list_contains(flatten([[x], [20, NULL]]), x) AS b FROM t ORDER BY i")
@@ -117,5 +122,7 @@ f.note("Elements combined.")
 same("SELECT i, list_reduce([i, x, n], (a, b) -> coalesce(a, 0) + coalesce(b, 0)) AS a, list_reduce([i, x, n], (a, b) -> a + b) AS b, list_reduce([i, 1], (a, b) -> a * 10 + b, 7) AS c, list_reduce([i, 2, 3], (a, b, k) -> a + b * k) AS d, list_reduce([i, n], (a, b) -> a + b + i, 1) AS e FROM t ORDER BY i")
 same("SELECT list_reduce(['a', 'b', 'c'], (s, t) -> s || t) AS a, list_reduce([1, 2], (a, b) -> a + b, NULL) AS b, list_reduce(NULL::int[], (a, b) -> a + b) AS c, list_reduce([]::int[], (a, b) -> a + b, 5) AS d, list_reduce([4], (a, b) -> a - b) AS e, list_reduce([1, 2, 3], (a, b, k) -> a * 10 + k, 7) AS g, list_reduce([[1], [2, 3]], (a, b) -> list_concat(a, b))::text AS h FROM t WHERE i = 1")
 same("SELECT sum(list_reduce(range(i % 7 + 1), (a, b) -> (a * 3 + b) % 1000)) AS s, sum(list_reduce(range(i % 5), (a, b) -> a + b, i)) AS r FROM range(20000) r(i)")
+same("SELECT i, list_reduce([i::decimal(9,2), 2.25::decimal(9,2), x::decimal(9,2)], (a, b) -> a + b)::double AS a, list_reduce([i::decimal(9,2), 0.5::decimal(9,2)], (a, b) -> a + b, 0)::double AS b, list_reduce([i::decimal(9,2), 2.25::decimal(9,2)], (a, b) -> b)::double AS c, list_reduce([i::decimal(9,2), 2.25::decimal(9,2), 0.5::decimal(9,2)], (a, b) -> (a * b)::double) AS d FROM t ORDER BY i")
 f.error("SELECT list_reduce(list_filter([i], e -> e > 3), (a, b) -> a + b) FROM t", ".*a list is empty; give a first value")
+f.error("SELECT list_reduce([i::decimal(9,2), 2.25::decimal(9,2)], (a, b) -> a * b) FROM t", ".*`list_reduce` of decimals: the lambda takes .* and returns ")
 f.error("SELECT list_reduce(i, (a, b) -> a + b) FROM t", ".*`list_reduce` takes a list, not int64")

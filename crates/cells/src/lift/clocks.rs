@@ -1,8 +1,9 @@
 //! A date and an interval with hours is a timestamp: `date '2020-01-01' + INTERVAL '36 hours'` is at noon of 2 January.
 //!
-//! So is a date and a difference of timestamps. DataFusion's result is a date, whatever the interval, and Arrow drops the hours. An interval of whole days, months or
-//! years leaves a date here, too, so that a column of dates is compared as it is stored; one that is known only at run
-//! time may have hours. Runs while the plan is built, so that all types above follow.
+//! A date and a difference of timestamps is a timestamp, too. DataFusion's result is a date, whatever the interval, and
+//! Arrow drops the hours. An interval of whole days, months or years leaves a date here, too, so that a column of dates is
+//! compared as it is stored; an interval that is known only at run time may have hours. Runs while the plan is built, so
+//! that all types above follow.
 
 use arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
 use datafusion::common::{DFSchema, ScalarValue};

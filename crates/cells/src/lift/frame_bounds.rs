@@ -2,7 +2,7 @@
 //!
 //! | written | becomes |
 //! |---|---|
-//! | `ROWS BETWEEN 1 PRECEDING AND 2 PRECEDING`, which has no rows | a frame behind all rows |
+//! | `ROWS BETWEEN 1 PRECEDING AND 2 PRECEDING`, which has no rows | a frame behind all rows, or before them |
 //! | `ORDER BY i RANGE 1.5 PRECEDING` with integers `i` | `ORDER BY i RANGE 1 PRECEDING` |
 
 use std::sync::Arc;
@@ -31,8 +31,9 @@ pub(super) fn known(mut expr: Expr, input: &Arc<LogicalPlan>) -> Transformed<Exp
     let params = &mut function.params;
     let frame = match (params.window_frame.units, params.order_by.as_slice()) {
         (WindowFrameUnits::Rows, []) => behind(&params.window_frame).map(|_| {
-            let beyond = || WindowFrameBound::Following(ScalarValue::UInt64(Some(ROWS_BEYOND)));
-            WindowFrame::new_bounds(WindowFrameUnits::Rows, beyond(), beyond())
+            // Below LIMIT, a sort would yield as many more rows as a frame ends behind its row.
+            let before = || WindowFrameBound::Preceding(ScalarValue::UInt64(Some(ROWS_BEYOND)));
+            WindowFrame::new_bounds(WindowFrameUnits::Rows, before(), before())
         }),
         (_, []) => None,
         (WindowFrameUnits::Range, [key]) => in_integers(&params.window_frame, key, input),

@@ -118,7 +118,7 @@ fn one(
 
 /// Casts of times in non-standard calendars to text yield dates of their calendar, not SQL's integers; casts to the
 /// times of SQL yield the same dates there, and NULL or an error for a date that SQL's calendar does not have. Casts of
-/// texts to times read `2020-01-05 10:30` and `2020/01/05`, too. Casts of lists, structs and maps to text are those of DuckDB.
+/// texts to times read `2020-01-05 10:30` and `2020/01/05`, too. Casts of lists, structs and maps to text are DuckDB's.
 ///
 /// Runs on the analysed plan, which has the implicit casts too.
 pub(crate) fn as_texts(plan: LogicalPlan) -> Result<LogicalPlan> {

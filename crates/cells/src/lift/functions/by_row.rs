@@ -1,4 +1,5 @@
-//! `lag(x, n)`, `nth_value(x, n)` and `ntile(n)` with a number for each row, as in DuckDB. DataFusion's take constants.
+//! `lag(x, n)`, `nth_value(x, n)` and `ntile(n)` with a number for each row, or with NULL, as in DuckDB. DataFusion's take
+//! constants.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use datafusion::physical_expr::expressions::Literal;
 
 use super::inner::of_inner;
 use crate::lift::error::spoken;
+use crate::rows::go_on;
 
 const NTILE: &str = "ntile";
 const NTH_VALUE: &str = "nth_value";
@@ -25,9 +27,20 @@ const NTH_VALUE: &str = "nth_value";
 /// The functions of [`ByRow`].
 pub(super) const NAMES: [&str; 2] = [NTH_VALUE, NTILE];
 
-/// True if an argument from `first` on is not a constant.
-pub(super) fn has_columns(args: &[Arc<dyn PhysicalExpr>], first: usize) -> bool {
-    args.iter().skip(first).any(|arg| arg.downcast_ref::<Literal>().is_none())
+/// True if an argument from `at` on is not a constant, or if the number at `at` is NULL, which is 0 to DataFusion.
+pub(super) fn is_by_row(args: &[Arc<dyn PhysicalExpr>], at: usize) -> bool {
+    args.iter().skip(at).any(|arg| arg.downcast_ref::<Literal>().is_none())
+        || constant(args, at).is_some_and(ScalarValue::is_null)
+}
+
+/// True if the number at `at` is a constant below `least`.
+pub(super) fn is_below(args: &[Arc<dyn PhysicalExpr>], at: usize, least: i64) -> bool {
+    let number = constant(args, at).map(|number| number.cast_to(&DataType::Int64));
+    matches!(number, Some(Ok(ScalarValue::Int64(Some(number)))) if number < least)
+}
+
+fn constant(args: &[Arc<dyn PhysicalExpr>], at: usize) -> Option<&ScalarValue> {
+    Some(args.get(at)?.downcast_ref::<Literal>()?.value())
 }
 
 /// `nth_value` or `ntile`.
@@ -41,9 +54,13 @@ impl ByRow {
         Self { inner }
     }
 
-    /// The position of the number among the arguments.
-    fn place(&self) -> usize {
-        usize::from(self.inner.name() == NTH_VALUE)
+    /// True if the number is not a constant that DataFusion takes as DuckDB does. From a negative one, DataFusion's
+    /// `nth_value` counts from the end of the frame.
+    fn is_own(&self, args: &[Arc<dyn PhysicalExpr>]) -> bool {
+        match self.inner.name() {
+            NTH_VALUE => is_by_row(args, 1) || is_below(args, 1, 1),
+            _ => is_by_row(args, 0),
+        }
     }
 }
 
@@ -51,7 +68,7 @@ impl WindowUDFImpl for ByRow {
     of_inner!(name, documentation, signature);
 
     fn expressions(&self, args: ExpressionArgs) -> Vec<Arc<dyn PhysicalExpr>> {
-        match has_columns(args.input_exprs(), self.place()) {
+        match self.is_own(args.input_exprs()) {
             true => args.input_exprs().to_vec(),
             false => self.inner.expressions(args),
         }
@@ -61,7 +78,7 @@ impl WindowUDFImpl for ByRow {
         &self,
         args: PartitionEvaluatorArgs,
     ) -> Result<Box<dyn PartitionEvaluator>> {
-        if !has_columns(args.input_exprs(), self.place()) {
+        if !self.is_own(args.input_exprs()) {
             return self.inner.partition_evaluator_factory(args);
         }
         if self.inner.name() == NTILE {
@@ -143,6 +160,7 @@ struct Nth {
 
 impl PartitionEvaluator for Nth {
     fn evaluate(&mut self, values: &[ArrayRef], range: &Range<usize>) -> Result<ScalarValue> {
+        go_on()?;
         let [x, numbers, ..] = values else {
             return internal_err!("`{NTH_VALUE}` without two arguments");
         };
@@ -253,6 +271,22 @@ mod tests {
             assert_eq!(shifted(row, by, 6, None), all, "{row}, {by}");
             assert_eq!(shifted(row, by, 6, Some(&valid)), with_value, "{row}, {by}");
         }
+    }
+
+    #[test]
+    fn numbers_that_are_null_or_too_small_are_found() {
+        for (number, by_row, below) in [
+            (None, true, false),
+            (Some(-1), false, true),
+            (Some(0), false, true),
+            (Some(1), false, false),
+        ] {
+            let args = [Some(5), number].map(|value| -> Arc<dyn PhysicalExpr> {
+                Arc::new(Literal::new(ScalarValue::Int64(value)))
+            });
+            assert_eq!((is_by_row(&args, 1), is_below(&args, 1, 1)), (by_row, below), "{number:?}");
+        }
+        assert!(!is_by_row(&[], 1) && !is_below(&[], 1, 1));
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub(super) static STATISTICS: [(&str, Finish); 9] = [
         Some((m.first_x + m.mean_x) - slope * (m.first_y + m.mean_y))
     }),
     ("regr_r2", |m| {
-        let slope = m.slope().filter(|_| m.square_y != 0.0)?;
+        let slope = m.slope().filter(|_| m.count > 1 && m.square_y != 0.0)?;
         // A line through equal values has no residue.
         Some(if m.square_x == 0.0 { 1.0 } else { slope * (m.product / m.square_x) })
     }),

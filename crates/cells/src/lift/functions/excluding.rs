@@ -214,7 +214,8 @@ impl WindowUDFImpl for FramedCall {
                 let nth = match (function.name(), args.input_exprs().get(1).and_then(number)) {
                     ("first_value", _) => 1,
                     ("last_value", _) => -1,
-                    ("nth_value", Some(nth)) => nth,
+                    // No row has a negative number, but -1 is that of the last one here.
+                    ("nth_value", Some(nth)) => nth.max(0),
                     (name, _) => {
                         return not_impl_err!("EXCLUDE, or an order of the arguments, of `{name}`");
                     }

@@ -104,9 +104,14 @@ impl Inside {
 fn is_plain(text: &str) -> bool {
     !text.is_empty()
         && !text.eq_ignore_ascii_case("null")
-        && !text.starts_with(|c: char| c.is_ascii_whitespace())
-        && !text.ends_with(|c: char| c.is_ascii_whitespace())
+        && !text.starts_with(is_space)
+        && !text.ends_with(is_space)
         && !text.contains(SPECIAL)
+}
+
+/// True for the spaces of C, which has vertical tabs among them.
+fn is_space(c: char) -> bool {
+    c.is_ascii_whitespace() || c == '\u{b}'
 }
 
 fn quote(text: &str, out: &mut String) {
@@ -231,6 +236,7 @@ mod tests {
             ("null", "'null'"),
             ("a ", "'a '"),
             ("\ta", "'\ta'"),
+            ("a\u{b}", "'a\u{b}'"),
             ("a:b", "'a:b'"),
             ("it's", r"'it\'s'"),
             (r"a\b", r"'a\\b'"),

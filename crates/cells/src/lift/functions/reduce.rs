@@ -1,12 +1,13 @@
 //! `list_reduce(l, (a, b) -> a + b)`: the elements of a list combined from the first one on, as in DuckDB.
 //!
-//! The lambda is evaluated for the elements in one place of all lists at a time: as often as the longest list has elements.
+//! Each evaluation of the lambda takes the elements at one position of all lists, so the longest list decides how many
+//! evaluations there are.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, ListArray, UInt32Array, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options, interleave, take, take_arrays};
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef};
 use datafusion::common::{Result, exec_err, internal_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, Documentation, HigherOrderFunctionArgs, HigherOrderReturnFieldArgs,
@@ -46,6 +47,23 @@ fn element(list: &DataType) -> Result<&FieldRef> {
         DataType::List(element) => Ok(element),
         other => plan_err!("`{NAME}` takes a list, not {}", spoken(&other.to_string())),
     }
+}
+
+/// The type of the first parameter of the lambda, for values of a type. Decimals have all digits there: each sum has one
+/// more than its sides, and the lambda must return the type that it takes.
+fn taken_as(of: &DataType, element: &DataType) -> DataType {
+    let decimal = |scale: i8| DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale);
+    match (of, element) {
+        (DataType::Decimal128(_, a), DataType::Decimal128(_, b)) => decimal(*a.max(b)),
+        (DataType::Decimal128(_, scale), _) => decimal(*scale),
+        (of, DataType::Decimal128(_, scale)) if of.is_integer() => decimal(*scale),
+        _ => of.clone(),
+    }
+}
+
+/// True for a decimal with more digits behind the point than another one, as products have them.
+fn is_finer(a: &DataType, b: &DataType) -> bool {
+    matches!((a, b), (DataType::Decimal128(_, a), DataType::Decimal128(_, b)) if a > b)
 }
 
 fn wrong<T>() -> Result<T> {
@@ -111,18 +129,33 @@ impl HigherOrderUDFImpl for Reduce {
             _ => return wrong(),
         };
         let element = element(list.data_type())?;
-        let nullable = |of: &FieldRef| Arc::new(Field::clone(of).with_nullable(true));
-        let parameters = |of: &FieldRef| {
-            vec![nullable(of), nullable(element), Arc::new(Field::new("", DataType::Int64, false))]
+        let parameters = |of: &FieldRef, kind: DataType| {
+            let nullable = |of: &FieldRef| Field::clone(of).with_nullable(true);
+            let taken = nullable(of).with_data_type(kind);
+            let number = Field::new("", DataType::Int64, false);
+            [taken, nullable(element), number].map(Arc::new).to_vec()
         };
+        let taken = |of: &FieldRef| taken_as(of.data_type(), element.data_type());
         let first = first.unwrap_or(element);
         Ok(match returned {
-            None => LambdaParametersProgress::Partial(vec![Some(parameters(first))]),
-            // What the lambda returns of a value that it has returned may be of another type.
-            Some(returned) if step == 1 && returned.data_type() != first.data_type() => {
-                LambdaParametersProgress::Partial(vec![Some(parameters(returned))])
+            None => LambdaParametersProgress::Partial(vec![Some(parameters(first, taken(first)))]),
+            Some(returned) if step == 1 && is_finer(returned.data_type(), &taken(first)) => {
+                let (of, returned) = (taken(first).to_string(), returned.data_type().to_string());
+                return plan_err!(
+                    "`{NAME}` of decimals: the lambda takes {} and returns {}; convert what it returns: `(a * b)::double`",
+                    spoken(&of),
+                    spoken(&returned)
+                );
             }
-            Some(returned) => LambdaParametersProgress::Complete(vec![parameters(returned)]),
+            // What the lambda returns of a value that it has returned may be of another type.
+            Some(returned) if step == 1 && *returned.data_type() != taken(first) => {
+                let parameters = parameters(returned, taken(returned));
+                LambdaParametersProgress::Partial(vec![Some(parameters)])
+            }
+            Some(returned) => {
+                let parameters = parameters(returned, returned.data_type().clone());
+                LambdaParametersProgress::Complete(vec![parameters])
+            }
         })
     }
 

@@ -22,11 +22,13 @@ use super::inner::of_inner;
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Shifted {
     inner: Arc<WindowUDF>,
+    /// True if the rows come in reverse order.
+    is_reversed: bool,
 }
 
 impl Shifted {
     pub(super) fn new(inner: Arc<WindowUDF>) -> Self {
-        Self { inner }
+        Self { inner, is_reversed: false }
     }
 }
 
@@ -34,7 +36,7 @@ impl WindowUDFImpl for Shifted {
     of_inner!(name, documentation, signature);
 
     fn expressions(&self, args: ExpressionArgs) -> Vec<Arc<dyn PhysicalExpr>> {
-        match by_row::has_columns(args.input_exprs(), 1) {
+        match by_row::is_by_row(args.input_exprs(), 1) {
             true => args.input_exprs().to_vec(),
             false => self.inner.expressions(args),
         }
@@ -44,7 +46,7 @@ impl WindowUDFImpl for Shifted {
         &self,
         args: PartitionEvaluatorArgs,
     ) -> Result<Box<dyn PartitionEvaluator>> {
-        if by_row::has_columns(args.input_exprs(), 1) {
+        if by_row::is_by_row(args.input_exprs(), 1) {
             return Ok(Box::new(by_row::Shifts::new(&self.inner, &args)?));
         }
         let ignores_nulls = args.ignore_nulls();
@@ -61,15 +63,16 @@ impl WindowUDFImpl for Shifted {
     }
 
     fn reverse_expr(&self) -> ReversedUDWF {
-        ReversedUDWF::Reversed(Arc::new(Shifted::new(Arc::clone(&self.inner)).into()))
+        let reversed = Shifted { inner: Arc::clone(&self.inner), is_reversed: !self.is_reversed };
+        ReversedUDWF::Reversed(Arc::new(reversed.into()))
     }
 
     fn limit_effect(&self, args: &[Arc<dyn PhysicalExpr>]) -> LimitEffect {
-        // `lag` by a negative number needs later rows.
-        match by_row::has_columns(args, 1) {
-            true => LimitEffect::Unknown,
-            false => self.inner.inner().limit_effect(args),
+        // `lag` of rows in reverse order, or by a negative number, needs later rows, which DataFusion's does not consider.
+        if self.is_reversed || by_row::is_by_row(args, 1) || by_row::is_below(args, 1, 0) {
+            return LimitEffect::Unknown;
         }
+        self.inner.inner().limit_effect(args)
     }
 }
 

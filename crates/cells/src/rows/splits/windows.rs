@@ -7,7 +7,7 @@
 //! Where the partitions begin follows from the first keys of the sort, so the parts of the sort's result are cut there
 //! and computed on all threads. [`calls`](super::calls) are computed for many rows at a time; other functions are left
 //! to DataFusion's operator, part by part. Operators above each other that need one order of rows are one [chain].
-//! Workers may sort the parts, which end where partitions end, too, and compute the calls of each part ([`sent`]).
+//! Workers may sort the parts and compute their calls ([`sent`]). These parts end where partitions end, too.
 
 pub(super) mod chain;
 mod sent;
@@ -101,9 +101,9 @@ impl WindowsExec {
         Ok(WindowsExec { chain: self.chain.over(source)?, ..self.clone() })
     }
 
-    /// The sorted rows of a part, which has whole partitions, with the results of the calls. In the result they are behind
-    /// `before` others. Unless `may_stream`, a partition that does not fit into memory is an error where DataFusion's
-    /// operators would compute other bits.
+    /// The sorted rows of a part, which has whole partitions, with the results of the calls. `before` rows of other parts
+    /// precede them in the result. Unless `may_stream`, a partition that does not fit into memory is an error if
+    /// DataFusion's operators would compute other bits.
     pub(super) fn of_part(
         &self,
         rows: BoxStream<'static, Result<RecordBatch>>,

@@ -38,7 +38,7 @@ pub(super) struct SortedParts {
 
 #[derive(Clone, PartialEq, Message)]
 struct Windows {
-    /// The order that the windows know of: those of the parts may lack keys at the end, by which splits are ordered.
+    /// All keys of the sort. The order of the parts leaves out keys at the end by which splits are already ordered.
     #[prost(message, repeated, tag = "1")]
     order: Vec<protobuf::PhysicalSortExprNode>,
     /// The operators over no rows.

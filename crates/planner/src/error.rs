@@ -11,7 +11,7 @@ pub fn causes(error: &(dyn StdError + 'static)) -> impl Iterator<Item = &(dyn St
 }
 
 /// Like [`causes`], with the errors inside of errors of files, which hide them from their own chain.
-pub fn causes_inside(
+pub fn causes_through_io(
     error: &(dyn StdError + 'static),
 ) -> impl Iterator<Item = &(dyn StdError + 'static)> {
     successors(Some(error), |&e| {

@@ -14,7 +14,7 @@ use std::error::Error as StdError;
 use std::io;
 use std::sync::Arc;
 use tessera_exec::error::{Error as ExecError, ErrorReport};
-use tessera_planner::error::{Class, causes_inside, with_causes};
+use tessera_planner::error::{Class, causes_through_io, with_causes};
 use tessera_storage::source::{SourceError, passing};
 
 /// Why a table could not be opened, or rows could not be planned or computed.
@@ -312,7 +312,7 @@ fn of_ours(error: &(dyn StdError + 'static)) -> Option<ErrorReport> {
 fn ours_among(error: &(dyn StdError + 'static)) -> Option<ErrorReport> {
     let is_ours =
         |e: &&(dyn StdError + 'static)| e.is::<ExecError>() || e.is::<tessera_frontend::Error>();
-    causes_inside(error).find(is_ours).and_then(of_ours)
+    causes_through_io(error).find(is_ours).and_then(of_ours)
 }
 
 fn of_storage(error: &SourceError) -> ErrorReport {

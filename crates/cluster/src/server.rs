@@ -6,7 +6,7 @@ use crate::registry::{Limits, Refused, Registry, check_version};
 use crate::rows::slots::RowsSlots;
 use crate::shelf::{IDLE, written};
 use crate::wire::{Advice, Beat, ChunkTicket, Hello, PlanNames, Version, Watch, Welcome};
-use crate::worker::{ROOM, one, read, with_room};
+use crate::worker::{ROOM, one, read, when_memory_allows};
 use crate::worker_slots::{Stay, WorkerSlots};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -354,7 +354,7 @@ impl Service for ServerCalls {
         };
         let home = home.ok_or_else(|| Fault::NotFound(format!("plan `{plan}`")))?;
         let give = move || home(stage, number, output);
-        let given = with_room("the server has no memory for a chunk", give).await?;
+        let given = when_memory_allows("the server has no memory for a chunk", give).await?;
         given.map(Object::whole).map_err(|error| Fault::NotFound(error.to_string()))
     }
 }

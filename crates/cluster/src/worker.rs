@@ -358,7 +358,7 @@ impl Worker {
                     let worker = self.clone();
                     let load = move || worker.runtime.bring_back(&file);
                     let short = "no memory is available to read a spilled chunk back";
-                    let loaded = with_room(short, load).await?;
+                    let loaded = when_memory_allows(short, load).await?;
                     chunks.push(loaded.map_err(|e| Fault::NotFound(e.to_string()))?);
                 }
             }
@@ -432,16 +432,17 @@ async fn caught<T>(what: &str, answer: impl Future<Output = Result<T, Fault>>) -
     })
 }
 
-/// Tries until there is memory (`Some`), on threads for blocking calls and for [`ROOM`] at most; fails with `none`.
-pub(crate) async fn with_room<T: Send + 'static>(
-    none: &str,
+/// Repeats an attempt, which returns `None` while memory is short, on threads for blocking calls. Fails with `short`
+/// after [`ROOM`].
+pub(crate) async fn when_memory_allows<T: Send + 'static>(
+    short: &str,
     attempt: impl Fn() -> Option<T> + Clone + Send + 'static,
 ) -> Result<T, Fault> {
     let until = Instant::now() + ROOM;
     loop {
         match tokio::task::spawn_blocking(attempt.clone()).await {
             Ok(Some(found)) => return Ok(found),
-            Ok(None) if Instant::now() > until => return Err(Fault::Unreachable(none.into())),
+            Ok(None) if Instant::now() > until => return Err(Fault::Unreachable(short.into())),
             Ok(None) => tokio::time::sleep(Duration::from_millis(10)).await,
             Err(e) => return Err(Fault::Unreachable(e.to_string())),
         }

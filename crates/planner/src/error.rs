@@ -13,7 +13,7 @@ pub fn causes<'a>(
 }
 
 /// Like [`causes`], with the errors inside of errors of files, which hide them from their own chain.
-pub fn causes_inside<'a>(
+pub fn causes_through_io<'a>(
     error: &'a (dyn StdError + 'static),
 ) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     successors(Some(error), |&e| {

@@ -186,9 +186,9 @@ impl<'a> Shell<'a> {
                 self.print(&text)?;
             }
             Command::MaxRows(n) => s.set_max_rows(&n)?,
-            Command::Timer(to) => self.switched("timer", &to, |s| &mut s.timer)?,
-            Command::Progress(to) => self.switched("progress", &to, |s| &mut s.progress)?,
-            Command::Pager(to) => self.switched("pager", &to, |s| &mut s.pager)?,
+            Command::Timer(to) => self.set_switch("timer", &to, |s| &mut s.timer)?,
+            Command::Progress(to) => self.set_switch("progress", &to, |s| &mut s.progress)?,
+            Command::Pager(to) => self.set_switch("pager", &to, |s| &mut s.pager)?,
             Command::Output(file) => s.set_output(&file)?,
             Command::Once(file) => s.set_once(&file)?,
             Command::Read(file) => return self.read(Path::new(unquoted(&file))),
@@ -204,7 +204,7 @@ impl<'a> Shell<'a> {
         Ok(Step::Done)
     }
 
-    fn switched(
+    fn set_switch(
         &mut self,
         what: &'static str,
         to: &str,

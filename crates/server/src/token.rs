@@ -65,7 +65,7 @@ impl Drop for Published {
     fn drop(&mut self) {
         // Another server may use the port by now, and have written its own token.
         if read(&self.path).as_deref() == Some(self.token.reveal()) {
-            tessera_storage::gone(&self.path, fs::remove_file(&self.path));
+            tessera_storage::warn_unless_removed(&self.path, fs::remove_file(&self.path));
         }
     }
 }

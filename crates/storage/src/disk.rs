@@ -17,7 +17,7 @@ pub(crate) fn wait<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Logs that a file, or a directory, could not be removed, unless there is none any more.
-pub fn gone(path: &Path, removed: io::Result<()>) {
+pub fn warn_unless_removed(path: &Path, removed: io::Result<()>) {
     if let Err(e) = removed
         && e.kind() != io::ErrorKind::NotFound
     {

@@ -25,7 +25,7 @@ pub mod sink;
 pub mod source;
 pub mod thrift;
 
-pub use disk::gone;
+pub use disk::warn_unless_removed;
 pub use mutex::lock;
 
 #[cfg(test)]

@@ -145,7 +145,7 @@ impl SpillWriter for RowsWriter {
 
 impl Drop for RowsFile {
     fn drop(&mut self) {
-        tessera_storage::gone(&self.path, std::fs::remove_file(&self.path));
+        tessera_storage::warn_unless_removed(&self.path, std::fs::remove_file(&self.path));
     }
 }
 

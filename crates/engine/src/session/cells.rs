@@ -17,19 +17,19 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tessera_cells::Error as CellsError;
 use tessera_cells::lift::{CellPlan, ColumnOrigin, TensorScan};
 use tessera_cells::rows::{
     Batches, BoxError, IsStopped, PhysicalRows, Piece, PieceSink, RowsState, RunTensor,
 };
 use tessera_cells::spans::spanned_rows;
-use tessera_cells::Error as CellsError;
 use tessera_cluster::RowsTotals;
 use tessera_exec::error::Error as ExecError;
 use tessera_exec::schedule::{Stats as ExecStats, Tiling as _};
 use tessera_exec::task::Sources;
 use tessera_frontend::surface::Decision;
 use tessera_planner::config::Config as PlanConfig;
-use tessera_planner::error::causes_inside;
+use tessera_planner::error::causes_through_io;
 use tessera_planner::ir::NodeId;
 
 /// A cell query that is ready to run.
@@ -306,7 +306,7 @@ struct SharedError(Arc<dyn StdError + Send + Sync>);
 
 impl SharedError {
     fn report(&self) -> Option<&dyn Report> {
-        causes_inside(&*self.0).find_map(|error| -> Option<&dyn Report> {
+        causes_through_io(&*self.0).find_map(|error| -> Option<&dyn Report> {
             if let Some(ours) = error.downcast_ref::<ExecError>() {
                 return Some(ours);
             }

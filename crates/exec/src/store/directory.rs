@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use tessera_storage::gone;
 use tessera_storage::sink::Promise;
+use tessera_storage::warn_unless_removed;
 
 /// Prefix of the names of spill directories.
 pub const PREFIX: &str = "tessera-spill-";
@@ -131,8 +131,8 @@ fn remove(path: &Path) {
             }
             _ => continue,
         };
-        gone(&entry.path(), removed);
+        warn_unless_removed(&entry.path(), removed);
     }
-    gone(&path.join(LOCK), fs::remove_file(path.join(LOCK)));
-    gone(path, fs::remove_dir(path));
+    warn_unless_removed(&path.join(LOCK), fs::remove_file(path.join(LOCK)));
+    warn_unless_removed(path, fs::remove_dir(path));
 }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use tessera_kernels::copy::{self, Strided};
 use tessera_planner::dtype::DType;
 use tessera_planner::region::{Dims, cells};
-use tessera_storage::{fail, gone};
+use tessera_storage::{fail, warn_unless_removed};
 
 /// Bytes per checksum.
 const BLOCK: u64 = 4096;
@@ -199,7 +199,7 @@ impl Spilled {
 
 impl Drop for Spilled {
     fn drop(&mut self) {
-        gone(&self.path, std::fs::remove_file(&self.path));
+        warn_unless_removed(&self.path, std::fs::remove_file(&self.path));
         self.store.files.fetch_sub(1, Relaxed);
     }
 }

@@ -53,16 +53,16 @@ pub(super) fn bin(op: &Operand<'_>, strict: bool) -> Result<Vec<Chunk>, Error> {
     })
 }
 
-/// The sums that `add` makes of the operand's cells and of their weights, if there is an input of them.
+/// The sums that `add` makes of the operand's cells. Input `weights_at` has their weights; without it they have none.
 fn sums(
     op: &Operand<'_>,
-    weights: usize,
+    weights_at: usize,
     add: impl FnOnce(&[u64], &Seen, Option<Cells<'_>>, &mut [u8]) -> Result<(), Error>,
 ) -> Result<Vec<Chunk>, Error> {
     let shape = op.stage.grid.region(op.index).shape();
     let x = gather_input(op, 0)?;
     let weights =
-        (weights < op.stage.inputs.len()).then(|| gather_input(op, weights)).transpose()?;
+        (weights_at < op.stage.inputs.len()).then(|| gather_input(op, weights_at)).transpose()?;
     let mut buffers = op.buffers(0);
     let weighed = weights.as_ref().map(cells).transpose()?;
     let out = buffers[0].as_mut_slice();

@@ -139,7 +139,7 @@ async fn look_up(shared: &Shared) -> Result<OwnedSemaphorePermit, Error> {
     }
 }
 
-/// Runs one statement that only reads or changes the catalog.
+/// Runs one statement that takes no turn among the others: one of the catalog, or an EXPLAIN. Returns its only answer.
 pub(super) async fn run(shared: &Shared, engine: &dyn Engine, sql: &str) -> Result<Reply, Error> {
     let _place = look_up(shared).await?;
     let mut replies = engine.run(sql, Handle::below(&shared.stop));

@@ -22,7 +22,7 @@ mod lease;
 mod order;
 
 use super::folder::{FileLock, Folder, Mode};
-use super::target::{check_no_archive, check_written};
+use super::target::{check_no_archive, check_writable};
 use super::zarr::encoded;
 use super::{Item, SinkError};
 use crate::fail;
@@ -413,7 +413,7 @@ impl Append {
 /// The store at `url`, to be written.
 fn folder_at(url: &str, options: &Options, stores: &Stores) -> Result<Folder, SinkError> {
     let location = Location::parse(url)?;
-    check_written(&location)?;
+    check_writable(&location)?;
     check_no_archive(&location.display)?;
     Ok(Folder::below(&location, stores.at(&location, options, Access::Write)?))
 }

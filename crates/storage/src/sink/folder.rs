@@ -9,7 +9,7 @@ pub use versions::Version;
 
 use super::SinkError;
 use super::destination::{Destination, join, make_all, new, remove_tree};
-use super::target::{Reopen, Target, check_written, staging};
+use super::target::{Reopen, Target, check_writable, staging};
 use crate::disk::{self, is_nothing};
 use crate::fail;
 use crate::source::chunked::Chunked;
@@ -58,7 +58,7 @@ impl Folder {
     /// An invalid URL, or read-only storage.
     pub fn open(url: &str, options: &Options, stores: &Stores) -> Result<Folder, SinkError> {
         let location = Location::parse(trimmed(url))?;
-        check_written(&location)?;
+        check_writable(&location)?;
         let store = stores.at(&location, options, Access::Own)?;
         let destination = Destination::of(&store, &location.display, true);
         Ok(Folder { display: location.display, destination, store })

@@ -10,7 +10,7 @@
 use super::SinkError;
 use super::destination::{Destination, join, make_all, new};
 use super::folder::Folder;
-use crate::disk::{self, gone};
+use crate::disk::{self, warn_unless_removed};
 use crate::fail;
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -43,14 +43,14 @@ impl Leftover {
     /// Releases and removes its lock.
     pub fn settled(self) {
         if let Some((path, _file)) = self.lock {
-            gone(&path, fs::remove_file(&path));
+            warn_unless_removed(&path, fs::remove_file(&path));
         }
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        gone(&self.path, fs::remove_file(&self.path));
+        warn_unless_removed(&self.path, fs::remove_file(&self.path));
     }
 }
 
@@ -119,7 +119,7 @@ impl Folder {
                 && let Ok(file) = OpenOptions::new().write(true).open(entry.path())
                 && file.try_lock().is_ok()
             {
-                gone(&entry.path(), fs::remove_file(entry.path()));
+                warn_unless_removed(&entry.path(), fs::remove_file(entry.path()));
             }
         }
     }

@@ -6,7 +6,7 @@
 //! replaced output is moved back.
 
 use super::destination::remove_tree;
-use crate::disk::gone;
+use crate::disk::warn_unless_removed;
 use crate::fail;
 use std::any::Any;
 use std::ffi::OsStr;
@@ -78,7 +78,7 @@ impl Promise {
 
 impl Drop for Promise {
     fn drop(&mut self) {
-        gone(&self.path, fs::remove_file(&self.path));
+        warn_unless_removed(&self.path, fs::remove_file(&self.path));
     }
 }
 

@@ -101,7 +101,7 @@ impl Target {
                 reason: "a group behind `#` cannot be written by itself".into(),
             }));
         }
-        check_written(&location)?;
+        check_writable(&location)?;
         if let StoragePath::Object { prefix, .. } = &location.path
             && prefix.is_empty()
         {
@@ -206,8 +206,8 @@ impl Target {
     }
 }
 
-/// Checks that a location is in a storage that is written to.
-pub(super) fn check_written(location: &Location) -> Result<(), SinkError> {
+/// Checks that a location is in a storage that can be written.
+pub(super) fn check_writable(location: &Location) -> Result<(), SinkError> {
     match &location.path {
         StoragePath::Object { root: root @ Root::Http { .. }, .. } => {
             Err(SinkError::ReadOnly { scheme: format!("{}://", root.scheme()) })

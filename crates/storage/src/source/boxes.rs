@@ -128,7 +128,7 @@ pub(crate) fn byte_strides(shape: &[u64], size: usize) -> SmallVec<[usize; 6]> {
 }
 
 /// The box of a typical chunk of a grid that begins at `origin`: not the first one, which may be shorter.
-pub(crate) fn typical(grid: &Grid, origin: &[u64]) -> Region {
+pub(crate) fn typical_box(grid: &Grid, origin: &[u64]) -> Region {
     let at: Dims = grid.axes.iter().map(|g| u64::from(g.count() > 2)).collect();
     grid.region(&at).moved_by(origin)
 }

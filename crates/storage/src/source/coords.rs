@@ -92,7 +92,7 @@ pub(crate) fn scalars(cells: &[u8], dtype: DType) -> impl Iterator<Item = Scalar
 }
 
 /// The bytes of a value in memory, in the first `dtype.size()` places.
-pub(crate) fn native(value: Scalar) -> [u8; 8] {
+pub(crate) fn native_bytes(value: Scalar) -> [u8; 8] {
     let mut bytes = value.to_le_bytes();
     if cfg!(target_endian = "big") {
         bytes[..value.dtype().size()].reverse();

@@ -7,7 +7,7 @@
 //!   . # # # # . . .                  . 2 2 2 2 . . .
 //! ```
 
-use crate::source::boxes::{copy_strided, typical};
+use crate::source::boxes::{copy_strided, typical_box};
 use crate::source::cells::{Raw, swap_bytes};
 use crate::source::error::SourceError;
 use crate::source::reader::{ArrayReader, Fetched, Piece};
@@ -174,7 +174,7 @@ impl Flat {
         if self.memory.is_some() {
             return 0;
         }
-        let region = typical(grid, origin);
+        let region = typical_box(grid, origin);
         grid.count().saturating_mul(self.parts(reader, &region).len() as u64)
     }
 

@@ -8,7 +8,7 @@
 
 use crate::lock;
 use crate::source::boxes::{copy_box, copy_strided};
-use crate::source::coords::{is_missing, native, scalars, unpacked};
+use crate::source::coords::{is_missing, native_bytes, scalars, unpacked};
 use crate::source::cut::{Cuts, CutsOf};
 use crate::source::error::SourceError;
 use crate::source::moments::{CfTimes, Moments};
@@ -365,7 +365,7 @@ fn micros(
 /// Converts integers to the integer type `to`, which has all their values.
 fn widen(cells: &[u8], from: DType, to: DType, out: &mut [u8]) {
     for (s, o) in scalars(cells, from).zip(out.chunks_exact_mut(to.size())) {
-        o.copy_from_slice(&native(s.cast(to))[..to.size()]);
+        o.copy_from_slice(&native_bytes(s.cast(to))[..to.size()]);
     }
 }
 

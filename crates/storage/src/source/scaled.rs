@@ -8,7 +8,7 @@
 //! numcodecs 0.16, `numcodecs.fixedscaleoffset.FixedScaleOffset.decode`; NumPy 2's promotion.
 
 use crate::source::cells::Raw;
-use crate::source::coords::{native, scalars};
+use crate::source::coords::{native_bytes, scalars};
 use crate::source::steps::numpy_type;
 use half::f16;
 use serde_json::{Map, Value};
@@ -70,7 +70,7 @@ impl Scaled {
             }
             DType::Float32 => out.extend_from_slice(&(v as f32).to_ne_bytes()),
             // Towards zero, as NumPy casts.
-            d => out.extend_from_slice(&native(Scalar::from_f64(d, v.trunc()))[..d.size()]),
+            d => out.extend_from_slice(&native_bytes(Scalar::from_f64(d, v.trunc()))[..d.size()]),
         };
         match &self.stored {
             Raw::Half => {

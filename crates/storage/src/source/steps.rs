@@ -13,7 +13,7 @@
 //! `zarr.codecs.numcodecs`.
 
 use crate::source::cells::Raw;
-use crate::source::coords::{native, scalars};
+use crate::source::coords::{native_bytes, scalars};
 use crate::source::scaled::Scaled;
 use half::f16;
 use serde_json::{Map, Value};
@@ -320,7 +320,7 @@ fn half_sums(cells: &[u8]) -> Vec<u8> {
 fn cast(cells: &[u8], from: DType, to: DType) -> Vec<u8> {
     let mut out = Vec::with_capacity(cells.len() / from.size().max(1) * to.size());
     for cell in scalars(cells, from) {
-        out.extend_from_slice(&native(cell.cast(to))[..to.size()]);
+        out.extend_from_slice(&native_bytes(cell.cast(to))[..to.size()]);
     }
     out
 }

@@ -3,7 +3,7 @@
 
 use crate::source::cells::Raw;
 use crate::source::cf;
-use crate::source::coords::native;
+use crate::source::coords::native_bytes;
 use crate::source::error::SourceError;
 use crate::source::meta::Who;
 use crate::source::steps::{self, Steps};
@@ -262,5 +262,5 @@ fn fill_cell(who: Who<'_>, value: Option<&Value>, dtype: DType) -> Result<Vec<u8
         None | Some(Value::Null) => Scalar::zero(dtype),
         Some(v) => cf::fill(v, dtype).ok_or_else(|| who.bad(format!("`fill_value` is {v}")))?,
     };
-    Ok(native(fill)[..dtype.size()].to_vec())
+    Ok(native_bytes(fill)[..dtype.size()].to_vec())
 }

@@ -81,11 +81,15 @@ fn alone(message: &str) -> Option<(&str, Vec<&str>)> {
 
 /// Splits a list of types, whose names may contain commas.
 pub(super) fn apart(types: &str) -> Vec<&str> {
-    outside_brackets(types, ',').into_iter().map(str::trim).filter(|of| !of.is_empty()).collect()
+    split_outside_brackets(types, ',')
+        .into_iter()
+        .map(str::trim)
+        .filter(|of| !of.is_empty())
+        .collect()
 }
 
 /// The parts of a text between separators outside of brackets.
-pub(super) fn outside_brackets(text: &str, separator: char) -> Vec<&str> {
+pub(super) fn split_outside_brackets(text: &str, separator: char) -> Vec<&str> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0usize, 0);
     for (at, c) in text.char_indices() {
         match c {

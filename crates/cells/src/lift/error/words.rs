@@ -6,7 +6,7 @@ use datafusion::common::Diagnostic;
 
 use tessera_frontend::error::{Error, Position};
 
-use super::calls::{apart, outside_brackets};
+use super::calls::{apart, split_outside_brackets};
 use super::place;
 use crate::error::spoken;
 
@@ -53,7 +53,7 @@ fn between<'a>(message: &'a str, before: &str, after: &str) -> Option<&'a str> {
 
 /// The words of a text that are separated by spaces outside of brackets: types have spaces of their own.
 fn split(text: &str) -> Vec<&str> {
-    outside_brackets(text, ' ').into_iter().filter(|word| !word.is_empty()).collect()
+    split_outside_brackets(text, ' ').into_iter().filter(|word| !word.is_empty()).collect()
 }
 
 /// Operators between types that they do not take.

@@ -60,8 +60,8 @@ struct Child {
 }
 
 impl<'f> Heap<'f> {
-    /// The heap of an object with many links or attributes, and the records of the tree of their names, which is of
-    /// this kind: where their info says, which may have a number of `order_bytes` bytes before.
+    /// The heap of an object's many links or attributes, and the records of the tree of this kind with their names;
+    /// `None` if there are few. `info` has both addresses, perhaps after a number of `order_bytes` bytes.
     pub(super) fn listed(
         file: &File<'f>,
         info: &mut Reader<'_>,

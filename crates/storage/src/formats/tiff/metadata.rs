@@ -9,7 +9,7 @@ use crate::formats::view::{Fault, View};
 use crate::sink::VALID_KEY;
 use crate::sink::cf::UNNAMED_KEY;
 use crate::source::cells::Raw;
-use crate::source::coords::native;
+use crate::source::coords::native_bytes;
 use serde_json::Value;
 use std::borrow::Cow;
 use tessera_planner::catalog::{Attrs, as_float, float};
@@ -168,7 +168,7 @@ pub(super) fn fill(attrs: &Attrs, raw: &Raw) -> Vec<u8> {
         Raw::Plain(d) if d.is_integer() => whole.and_then(|v| Scalar::from_i128(*d, v)),
         _ => None,
     };
-    cell.map_or_else(zero, |cell| native(cell)[..cell.dtype().size()].to_vec())
+    cell.map_or_else(zero, |cell| native_bytes(cell)[..cell.dtype().size()].to_vec())
 }
 
 /// The items of GDAL's metadata: `<Item name="…" sample="0" role="scale">0.5</Item>`.

@@ -1,6 +1,6 @@
 //! Converts decoded cells to stored cells: applies packing, time units and missing values.
 
-use crate::source::coords::{native, scalars};
+use crate::source::coords::{native_bytes, scalars};
 use tessera_planner::catalog::{Coord, CoordValues, Decode, NAT, Variable};
 use tessera_planner::dtype::DType;
 use tessera_planner::scalar::Scalar;
@@ -86,7 +86,7 @@ impl Encoding {
             Some(cell) => self.stored_value(cell)?,
             None => self.missing()?,
         };
-        out.extend_from_slice(&native(stored)[..self.stored.size()]);
+        out.extend_from_slice(&native_bytes(stored)[..self.stored.size()]);
         Ok(())
     }
 

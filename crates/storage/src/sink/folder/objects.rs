@@ -21,9 +21,9 @@ impl Folder {
     pub async fn put_parts(&self, key: &str, parts: Vec<Bytes>) -> Result<(), SinkError> {
         match &self.destination {
             Destination::Local { root, .. } => {
-                let (above, shown) = (root.clone(), self.destination.show(key));
-                let put = move |path: &Path| Ok(write(&above, path, &shown, parts));
-                self.blocking(root, key, put).await?.unwrap_or(Ok(()))
+                let (root, path, shown) =
+                    (root.clone(), root.join(key), self.destination.show(key));
+                self.blocking(key, move || write(&root, &path, &shown, parts)).await?
             }
             Destination::Object { client, .. } => {
                 let path = self.destination.key(key)?;
@@ -42,7 +42,7 @@ impl Folder {
             len if len > limit => Err(io::Error::from(ErrorKind::FileTooLarge)),
             _ => fs::read(path).map(Bytes::from),
         };
-        self.blocking(root, key, read).await
+        self.at_path(root, key, read).await
     }
 
     /// Keys below `key` (and relative to it) with the sizes of their objects, in no order.
@@ -53,7 +53,7 @@ impl Folder {
                     let mut all = Vec::new();
                     walk(path, path, &mut all).map(|()| all)
                 };
-                Ok(self.blocking(root, key, list).await?.unwrap_or_default())
+                Ok(self.at_path(root, key, list).await?.unwrap_or_default())
             }
             Destination::Object { .. } => {
                 let listed = self.destination.list(key).await?.into_iter();
@@ -74,7 +74,7 @@ impl Folder {
                         _ => Ok(sum),
                     }
                 };
-                Ok(self.blocking(root, key, add).await?.unwrap_or(nothing))
+                Ok(self.at_path(root, key, add).await?.unwrap_or(nothing))
             }
             Destination::Object { .. } => {
                 let listed = self.destination.list(key).await?;
@@ -90,22 +90,32 @@ impl Folder {
         let Destination::Local { root, .. } = &self.destination else {
             return self.destination.remove_all(key).await;
         };
-        self.blocking(root, key, remove_tree).await.map(drop)
+        self.at_path(root, key, remove_tree).await.map(drop)
     }
 
-    /// Runs blocking calls on the path of `key` on a separate thread, so that they delay no other request; `None` if
-    /// they report that it does not exist.
+    /// Runs blocking calls of a disk on a separate thread, so that they delay no other request.
     async fn blocking<T: Send + 'static>(
+        &self,
+        key: &str,
+        f: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, SinkError> {
+        tokio::task::spawn_blocking(f).await.map_err(|e| SinkError::Internal {
+            what: self.destination.show(key),
+            reason: e.to_string(),
+        })
+    }
+
+    /// [`Folder::blocking`] with the path of `key`; `None` if the calls report that it does not exist.
+    async fn at_path<T: Send + 'static>(
         &self,
         root: &Path,
         key: &str,
         f: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
     ) -> Result<Option<T>, SinkError> {
-        let (path, shown) = (root.join(key), self.destination.show(key));
-        match tokio::task::spawn_blocking(move || f(&path)).await {
-            Ok(Err(e)) if is_nothing(&e) => Ok(None),
-            Ok(done) => done.map(Some).map_err(|e| SinkError::io(shown, &e)),
-            Err(e) => Err(SinkError::Internal { what: shown, reason: e.to_string() }),
+        let path = root.join(key);
+        match self.blocking(key, move || f(&path)).await? {
+            Err(e) if is_nothing(&e) => Ok(None),
+            done => done.map(Some).map_err(self.destination.failed(key)),
         }
     }
 }

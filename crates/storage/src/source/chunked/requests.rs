@@ -10,7 +10,7 @@
 use super::Chunked;
 use super::place::lines::TOGETHER_BYTES;
 use super::ranges::{GAP_BYTES_MAX, MERGED_BYTES_MAX, SPARSE_BYTES_MAX, is_sparse};
-use crate::source::boxes::typical;
+use crate::source::boxes::typical_box;
 use crate::source::meta::Shard;
 use crate::source::store::Store;
 use tessera_planner::catalog::{Reads, SourceRef};
@@ -103,7 +103,7 @@ impl Chunked {
 
     /// Requests for the part of a shard that a typical operand reads.
     fn stretches(&self, shard: &Shard, grid: &Grid, origin: &[u64]) -> u64 {
-        let region = typical(grid, origin);
+        let region = typical_box(grid, origin);
         if region.is_empty() {
             return 0;
         }

@@ -8,7 +8,7 @@ use super::labels::{
     join_texts, joined, label_by_scalar, lengths, names, shown,
 };
 use crate::source::Opened;
-use crate::source::coords::native;
+use crate::source::coords::native_bytes;
 use crate::source::error::SourceError;
 use crate::source::joined::{Joined, Part as JoinedPart, PartCells};
 use crate::source::location::{Combine, Options};
@@ -523,7 +523,7 @@ impl Job<'_> {
 }
 
 fn bytes_of(value: Scalar, dtype: DType) -> Vec<u8> {
-    native(value.cast(dtype))[..dtype.size()].to_vec()
+    native_bytes(value.cast(dtype))[..dtype.size()].to_vec()
 }
 
 /// A digest of the versions of all parts.

@@ -94,8 +94,11 @@ QUOTED = "(VALUES ('o''b', 1, 1), ('x\"y', 2, 1), (NULL, 4, 2), ('o''b', 8, 2), 
 same(f"PIVOT (FROM {QUOTED}) ON k USING sum(v) GROUP BY g ORDER BY g")
 same(f"""SELECT "o'b" + "x""y" AS s FROM (PIVOT (FROM {QUOTED}) ON k USING sum(v) GROUP BY g) ORDER BY g""")
 same(f"PIVOT (FROM {QUOTED}) ON v > 4 USING count(*) GROUP BY g ORDER BY g")
+same("PIVOT t ON (i) + 1 USING sum(x) GROUP BY s ORDER BY s NULLS LAST")
+same("PIVOT t ON x IS NULL USING sum(i) GROUP BY s ORDER BY s NULLS LAST")
 f.error("CREATE VIEW w AS PIVOT t ON s USING sum(x)", "unsupported: PIVOT without a list of values in a view")
 f.error("SELECT * FROM t PIVOT (sum(x) FOR s IN (ANY ORDER BY s))", "unsupported: ORDER BY of the values of PIVOT")
+f.error("PIVOT t ON s, k USING sum(x)", "unsupported: PIVOT … FOR several columns")
 f.error("PIVOT (FROM range(2001) r(n)) ON n", "too_complex")
 f.error("PIVOT (FROM range(1001) r(n)) ON n USING min(n), max(n)", "too_complex: .*more than 1000 values")
 

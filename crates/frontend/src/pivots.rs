@@ -145,7 +145,10 @@ impl VisitorMut for Put<'_> {
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         if matches!(expr, Expr::Identifier(name) if name.value == "x") {
-            *expr = Expr::Nested(Box::new(self.0.clone()));
+            *expr = match self.0 {
+                Expr::Nested(_) => self.0.clone(),
+                column => Expr::Nested(Box::new(column.clone())),
+            };
         }
         ControlFlow::Continue(())
     }
@@ -242,6 +245,14 @@ mod tests {
         assert_eq!(list(&mut of_two, values(limit + 1)).unwrap_err().code(), "too_complex");
         list(&mut of_two, values(limit)).unwrap();
         assert_eq!(unlisted(&of_two).unwrap(), None);
+        for column in ["k > 1", "(k > 1)", "(k) + 1", "k.a", "k IS NULL", "NOT k"] {
+            let statement = parsed(&format!("PIVOT t ON {column} USING sum(v)")).unwrap();
+            assert!(unlisted(&statement).unwrap().is_some(), "{column}");
+        }
+        for several in ["k, j", "(k, j)", "k, (j)"] {
+            let error = parsed(&format!("PIVOT t ON {several}")).unwrap_err();
+            assert_eq!(error.code(), "unsupported", "{several}");
+        }
         for stored in [
             "CREATE VIEW w AS PIVOT t ON k",
             "CREATE TEMP TENSOR w AS SELECT * FROM (PIVOT t ON k)",

@@ -94,6 +94,8 @@ QUOTED = "(VALUES ('o''b', 1, 1), ('x\"y', 2, 1), (NULL, 4, 2), ('o''b', 8, 2), 
 same(f"PIVOT (FROM {QUOTED}) ON k USING sum(v) GROUP BY g ORDER BY g")
 same(f"""SELECT "o'b" + "x""y" AS s FROM (PIVOT (FROM {QUOTED}) ON k USING sum(v) GROUP BY g) ORDER BY g""")
 same(f"PIVOT (FROM {QUOTED}) ON v > 4 USING count(*) GROUP BY g ORDER BY g")
+same("PIVOT (PIVOT t ON s USING sum(x) GROUP BY i) ON i USING max(a) ORDER BY b NULLS LAST")
+same("PIVOT t ON s USING sum(x) FILTER (WHERE i > 1 OR k > 2), max(i) GROUP BY k ORDER BY k")
 same("PIVOT t ON (i) + 1 USING sum(x) GROUP BY s ORDER BY s NULLS LAST")
 same("PIVOT t ON x IS NULL USING sum(i) GROUP BY s ORDER BY s NULLS LAST")
 f.error("CREATE VIEW w AS PIVOT t ON s USING sum(x)", "unsupported: PIVOT without a list of values in a view")

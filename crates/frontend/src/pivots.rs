@@ -238,7 +238,7 @@ mod tests {
         list(&mut statement, vec!["x".into()]).unwrap();
         assert_eq!(unlisted(&statement).unwrap(), None);
         let mut many = parsed("PIVOT t ON k").unwrap();
-        let values = |count: usize| (0..count).map(|n| n.to_string()).collect();
+        let values = |count: usize| -> Vec<String> { (0..count).map(|n| n.to_string()).collect() };
         assert_eq!(list(&mut many, values(COLUMNS_MAX + 1)).unwrap_err().code(), "too_complex");
         let mut of_two = parsed("PIVOT t ON k USING sum(v), max(v)").unwrap();
         let limit = COLUMNS_MAX / 2;

@@ -14,39 +14,57 @@ use sqlparser::tokenizer::{Token, TokenWithSpan};
 use crate::ast::marker;
 use crate::tokens::is_word;
 
-/// Replaces every `*` that a pattern follows.
+/// Replaces every `*` that a pattern follows, and every `*COLUMNS(…)`.
 pub(crate) fn mark(tokens: &mut Vec<TokenWithSpan>) {
+    let written: &[TokenWithSpan] = tokens;
+    let is_replaced = |at: usize| {
+        written[at].token == Token::Mul
+            && (is_unpacked(written, at) || pattern(written, at + 1).is_some())
+    };
+    if (0..written.len()).any(is_replaced) {
+        *tokens = marked(tokens);
+    }
+}
+
+fn marked(tokens: &[TokenWithSpan]) -> Vec<TokenWithSpan> {
+    let mut out: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len() + 16);
+    // For each open parenthesis whether it is that of `*COLUMNS(`.
+    let mut open = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
-        if tokens[at].token == Token::Mul
+        let token = &tokens[at];
+        if token.token == Token::Mul
             && let Some((pattern, condition)) = pattern(tokens, at + 1)
         {
-            let start = relation(tokens, at);
-            let place = tokens[at].span;
-            let of_relation = tokens[start..=at].to_vec();
-            let mut call: Vec<TokenWithSpan> = Vec::new();
-            let mut write = |token| call.push(TokenWithSpan::new(token, place));
-            write(Token::make_word("COLUMNS", None));
-            write(Token::LParen);
-            if start < at {
-                call.extend(of_relation);
-                call.push(TokenWithSpan::new(Token::Comma, place));
+            let mut of_relation = out.split_off(relation(&out));
+            let new = |new| TokenWithSpan::new(new, token.span);
+            out.extend([Token::make_word("COLUMNS", None), Token::LParen].map(new));
+            if !of_relation.is_empty() {
+                out.append(&mut of_relation);
+                out.extend([Token::Mul, Token::Comma].map(new));
             }
-            call.extend(condition);
-            call.push(TokenWithSpan::new(Token::RParen, tokens[pattern.end - 1].span));
-            let end = start + call.len();
-            tokens.splice(start..pattern.end, call);
-            at = end;
+            out.extend(condition);
+            out.push(TokenWithSpan::new(Token::RParen, tokens[pattern.end - 1].span));
+            at = pattern.end;
             continue;
         }
-        if let Some(close) = unpacked(tokens, at) {
-            let (open, end) = (tokens[at].span, tokens[close].span);
-            tokens.insert(close + 1, TokenWithSpan::new(Token::RParen, end));
+        if is_unpacked(tokens, at) {
             let spread = [Token::make_word(marker::SPREAD, Some(marker::QUOTE)), Token::LParen];
-            tokens.splice(at..=at, spread.map(|token| TokenWithSpan::new(token, open)));
+            out.extend(spread.map(|new| TokenWithSpan::new(new, token.span)));
+            out.extend_from_slice(&tokens[at + 1..at + 3]);
+            open.push(true);
+            at += 3;
+            continue;
+        }
+        out.push(token.clone());
+        match token.token {
+            Token::LParen => open.push(false),
+            Token::RParen if open.pop() == Some(true) => out.push(token.clone()),
+            _ => {}
         }
         at += 1;
     }
+    out
 }
 
 /// The place of a pattern that begins at a token, and the condition that it is.
@@ -75,31 +93,20 @@ fn pattern(tokens: &[TokenWithSpan], start: usize) -> Option<(Range<usize>, Vec<
     Some((start..end, condition))
 }
 
-/// The last token of a `*COLUMNS(…)`, which is an argument or an item, that begins at a token.
-fn unpacked(tokens: &[TokenWithSpan], at: usize) -> Option<usize> {
-    let before = &tokens[at.checked_sub(1)?].token;
+/// True if a `*COLUMNS(…)`, which is an argument or an item, begins at a token.
+fn is_unpacked(tokens: &[TokenWithSpan], at: usize) -> bool {
+    let Some(before) = at.checked_sub(1).map(|before| &tokens[before].token) else { return false };
     let is_first = matches!(before, Token::LParen | Token::Comma) || is_word(before, "SELECT");
-    let [star, name, open] = tokens.get(at..at + 3)? else { return None };
-    let is_call =
-        star.token == Token::Mul && is_word(&name.token, "COLUMNS") && open.token == Token::LParen;
-    if !is_first || !is_call {
-        return None;
-    }
-    let mut depth = 0_usize;
-    for (place, token) in tokens.iter().enumerate().skip(at + 2) {
-        match token.token {
-            Token::LParen => depth += 1,
-            Token::RParen if depth == 1 => return Some(place),
-            Token::RParen => depth -= 1,
-            _ => {}
-        }
-    }
-    None
+    let Some([star, name, open]) = tokens.get(at..at + 3) else { return false };
+    is_first
+        && star.token == Token::Mul
+        && is_word(&name.token, "COLUMNS")
+        && open.token == Token::LParen
 }
 
-/// Where `t.*` begins, given its `*`.
-fn relation(tokens: &[TokenWithSpan], star: usize) -> usize {
-    let mut start = star;
+/// Where the `t.` of `t.*` begins, if the `*` follows these tokens; otherwise their end.
+fn relation(tokens: &[TokenWithSpan]) -> usize {
+    let mut start = tokens.len();
     while start >= 2
         && tokens[start - 1].token == Token::Period
         && matches!(tokens[start - 2].token, Token::Word(_))
@@ -133,6 +140,10 @@ mod tests {
                 "SELECT f(b, *COLUMNS(* EXCLUDE (a))) FROM t",
                 "SELECT f ( b , [__spread] ( COLUMNS ( * EXCLUDE ( a ) ) ) ) FROM t",
             ),
+            (
+                "SELECT f(*COLUMNS(['a']), (1), *COLUMNS('b')), s.t.* LIKE 'b' FROM s.t",
+                "SELECT f ( [__spread] ( COLUMNS ( [ 'a' ] ) ) , ( 1 ) , [__spread] ( COLUMNS ( 'b' ) ) ) , COLUMNS ( s . t . * , [__name] -> [__name] LIKE 'b' ) FROM s . t",
+            ),
             ("FROM t SELECT * SIMILAR TO 'a|b'", "SELECT COLUMNS ( '^(?:a|b)$' ) FROM t"),
         ] {
             assert_eq!(tokens(text), want);
@@ -143,6 +154,7 @@ mod tests {
             "SELECT * FROM t",
             "SELECT a * COLUMNS ( 'b' )",
             "SELECT a , * NOT LIKE b",
+            "SELECT columns , t . like FROM columns ( ) , * COLUMNS",
         ] {
             assert_eq!(tokens(same), same);
         }

@@ -18,12 +18,14 @@ use sqlparser::ast::{
 use crate::clauses;
 use crate::derived::relation_of;
 use crate::error::{Error, Position};
+use crate::limits;
 use crate::scope::{self, Scope};
 use crate::statement::Statement;
 use crate::walk::{walk, walk_mut};
 
-/// Maximum values of such a PIVOT: the time to plan it grows with the square of their number.
-const VALUES_MAX: usize = 2000;
+/// Maximum columns of such a PIVOT, for each value one of each aggregate: the time to plan it grows with the square of
+/// their number.
+const COLUMNS_MAX: usize = 2000;
 
 /// The query of the values of the first PIVOT of a statement that does not list them, with those inside others first;
 /// `None` if all list them. Its only column is text.
@@ -31,14 +33,23 @@ const VALUES_MAX: usize = 2000;
 /// # Errors
 /// None in practice: the text around the column is fixed.
 pub fn unlisted(statement: &Statement) -> Result<Option<Query>, Error> {
-    let Some(query) = statement.query() else { return Ok(None) };
+    match statement.query() {
+        // The search copies CTEs.
+        Some(query) if walk(query, &mut HasUnlisted).is_break() => {
+            limits::with_stack(|| values_of_first(query))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn values_of_first(query: &Query) -> Result<Option<Query>, Error> {
     let mut search = Search { scope: Scope::default(), waiting: Vec::new() };
     let found = match walk(query, &mut search) {
         ControlFlow::Break(found) => found,
         ControlFlow::Continue(()) => return Ok(None),
     };
     let (table, column) = *found;
-    let limit = VALUES_MAX + 1;
+    let limit = COLUMNS_MAX + 1;
     let text =
         format!("SELECT DISTINCT x::text AS v FROM y WHERE x IS NOT NULL ORDER BY 1 LIMIT {limit}");
     let template = crate::parse(&text)?.into_iter().next().map(|template| template.statement);
@@ -58,13 +69,13 @@ pub fn unlisted(statement: &Statement) -> Result<Option<Query>, Error> {
 /// Gives the PIVOT that [`unlisted`] finds a list of values.
 ///
 /// # Errors
-/// `too_complex` beyond 2000 values.
+/// `too_complex` beyond 2000 columns.
 pub fn list(statement: &mut Statement, values: Vec<String>) -> Result<(), Error> {
     let Some(query) = statement.query_mut() else { return Ok(()) };
-    match walk_mut(query, &mut List { values }) {
+    limits::with_stack(|| match walk_mut(query, &mut List { values }) {
         ControlFlow::Break(result) => *result,
         ControlFlow::Continue(()) => Ok(()),
-    }
+    })
 }
 
 /// The column and the relation of a PIVOT without a list of values.
@@ -74,6 +85,20 @@ fn parts(factor: &TableFactor) -> Option<(&TableFactor, &Expr)> {
             table, value_column, value_source: PivotValueSource::Any(_), ..
         } => Some((table, value_column.first()?)),
         _ => None,
+    }
+}
+
+/// Stops at a PIVOT without a list of values.
+struct HasUnlisted;
+
+impl Visitor for HasUnlisted {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+        match parts(factor) {
+            Some(_) => ControlFlow::Break(()),
+            None => ControlFlow::Continue(()),
+        }
     }
 }
 
@@ -120,7 +145,10 @@ impl VisitorMut for Put<'_> {
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
         if matches!(expr, Expr::Identifier(name) if name.value == "x") {
-            *expr = Expr::Nested(Box::new(self.0.clone()));
+            *expr = match self.0 {
+                Expr::Nested(_) => self.0.clone(),
+                column => Expr::Nested(Box::new(column.clone())),
+            };
         }
         ControlFlow::Continue(())
     }
@@ -144,14 +172,23 @@ impl VisitorMut for List {
 impl List {
     fn listed(&mut self, factor: &mut TableFactor) -> Result<(), Error> {
         let span = factor.span();
-        let TableFactor::Pivot { value_column, value_source, .. } = factor else { return Ok(()) };
+        let TableFactor::Pivot { aggregate_functions, value_column, value_source, .. } = factor
+        else {
+            return Ok(());
+        };
         let Some(column) = value_column.first_mut() else { return Ok(()) };
-        if self.values.len() > VALUES_MAX {
+        let aggregates = aggregate_functions.len().max(1);
+        if self.values.len().saturating_mul(aggregates) > COLUMNS_MAX {
+            let max = COLUMNS_MAX / aggregates;
+            let of_each = match aggregates {
+                1 => String::new(),
+                many => format!(", each a column of {many} aggregates"),
+            };
             return Err(Error::TooComplex {
                 what: format!(
-                    "`{column}` of PIVOT has more than {VALUES_MAX} values (`ON {column} IN (…)` lists some)"
+                    "`{column}` of PIVOT has more than {max} values{of_each} (`ON {column} IN (…)` lists some)"
                 ),
-                limit: VALUES_MAX,
+                limit: COLUMNS_MAX,
                 position: Position::of_span(column.span()).or(Position::of_span(span)),
             });
         }
@@ -201,8 +238,21 @@ mod tests {
         list(&mut statement, vec!["x".into()]).unwrap();
         assert_eq!(unlisted(&statement).unwrap(), None);
         let mut many = parsed("PIVOT t ON k").unwrap();
-        let values = (0..=VALUES_MAX).map(|n| n.to_string()).collect();
-        assert_eq!(list(&mut many, values).unwrap_err().code(), "too_complex");
+        let values = |count: usize| -> Vec<String> { (0..count).map(|n| n.to_string()).collect() };
+        assert_eq!(list(&mut many, values(COLUMNS_MAX + 1)).unwrap_err().code(), "too_complex");
+        let mut of_two = parsed("PIVOT t ON k USING sum(v), max(v)").unwrap();
+        let limit = COLUMNS_MAX / 2;
+        assert_eq!(list(&mut of_two, values(limit + 1)).unwrap_err().code(), "too_complex");
+        list(&mut of_two, values(limit)).unwrap();
+        assert_eq!(unlisted(&of_two).unwrap(), None);
+        for column in ["k > 1", "(k > 1)", "(k) + 1", "k.a", "k IS NULL", "NOT k"] {
+            let statement = parsed(&format!("PIVOT t ON {column} USING sum(v)")).unwrap();
+            assert!(unlisted(&statement).unwrap().is_some(), "{column}");
+        }
+        for several in ["k, j", "(k, j)", "k, (j)"] {
+            let error = parsed(&format!("PIVOT t ON {several}")).unwrap_err();
+            assert_eq!(error.code(), "unsupported", "{several}");
+        }
         for stored in [
             "CREATE VIEW w AS PIVOT t ON k",
             "CREATE TEMP TENSOR w AS SELECT * FROM (PIVOT t ON k)",

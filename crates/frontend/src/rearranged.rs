@@ -278,9 +278,13 @@ impl Writer<'_> {
                 self.write(&count, place);
             }
             self.write(&[word("FOR")], place);
-            let has_values = self.find(columns.clone(), |s, at| s.is(at, "IN")).is_some();
-            self.part(columns, depth);
-            if !has_values {
+            if self.find(columns.clone(), |s, at| s.is(at, "IN")).is_some() {
+                self.part(columns, depth);
+            } else {
+                let around = self.parentheses(&columns);
+                self.write(&vec![Token::LParen; around], place);
+                self.part(columns, depth);
+                self.write(&vec![Token::RParen; around], place);
                 self.write(&[word("IN"), Token::LParen, word("ANY"), Token::RParen], place);
             }
             if self.is(rest, "GROUP") && rest < end {
@@ -291,6 +295,22 @@ impl Writer<'_> {
         }
         self.write(&[Token::RParen], place);
         self.part(rest..end, depth);
+    }
+
+    /// The number of parentheses that the `FOR` of a PIVOT needs around its columns. The parser reads `(a, b)` as several
+    /// columns, and comparisons only inside further parentheses.
+    fn parentheses(&self, columns: &Range<usize>) -> usize {
+        let last = self.ends.get(columns.start).copied().unwrap_or_default();
+        let is_whole = *self.token(columns.start) == Token::LParen && last + 1 == columns.end;
+        let list = if is_whole { columns.start + 1..last } else { columns.clone() };
+        if self.find(list, |s, at| *s.token(at) == Token::Comma).is_some() {
+            return usize::from(!is_whole);
+        }
+        let is_of_name = |at: usize| match (at - columns.start) % 2 {
+            0 => matches!(self.token(at), Token::Word(_)),
+            _ => *self.token(at) == Token::Period,
+        };
+        if columns.clone().all(is_of_name) { 0 } else { 2 }
     }
 
     /// The `GROUP BY` of `PIVOT (… FOR … GROUP BY …)`, if the bracket is of that form.
@@ -522,6 +542,10 @@ mod tests {
             (
                 "FROM (PIVOT (FROM t) q ON k) SELECT 1",
                 "SELECT 1 FROM ( SELECT * FROM ( SELECT * FROM t ) q PIVOT ( count ( * ) FOR k IN ( ANY ) ) )",
+            ),
+            (
+                "PIVOT t ON t.k > 1",
+                "SELECT * FROM t PIVOT ( count ( * ) FOR ( ( t . k > 1 ) ) IN ( ANY ) )",
             ),
             (
                 "UNPIVOT t ON a, b INTO NAME n VALUE v LIMIT 2",

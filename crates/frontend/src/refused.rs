@@ -34,8 +34,11 @@ fn refused(tokens: &[TokenWithSpan], at: usize) -> Option<Refused> {
     let token = |at: usize| tokens.get(at).map(|t| &t.token);
     let is = |at: usize, word: &str| token(at).is_some_and(|token| is_word(token, word));
     let before = at.checked_sub(1).and_then(token);
-    let follows = |word: &str| before.is_some_and(|token| is_word(token, word));
-    if is(at, "POSITIONAL") && is(at + 1, "JOIN") && !follows("AS") {
+    let is_name = matches!(before, Some(Token::Comma | Token::Period))
+        || ["AS", "FROM", "JOIN"]
+            .iter()
+            .any(|word| before.is_some_and(|before| is_word(before, word)));
+    if is(at, "POSITIONAL") && is(at + 1, "JOIN") && !is_name {
         return Some(Refused {
             construct: "POSITIONAL JOIN",
             hint: "number the rows of both sides: `FROM (SELECT *, row_number() OVER () AS n FROM t) a JOIN (SELECT *, row_number() OVER () AS n FROM u) b USING (n)`; an alias of this name needs AS",
@@ -82,8 +85,11 @@ mod tests {
             assert_eq!((place.column, place.length), (column, length), "{text}");
             assert!(error.hint().is_some());
         }
-        for text in ["SELECT a FROM t AS positional JOIN u ON true", "SELECT a FROM t LIMIT 10 % 3"]
-        {
+        for text in [
+            "SELECT a FROM t AS positional JOIN u ON true",
+            "FROM positional JOIN u ON true, s.positional JOIN u ON true",
+            "SELECT a FROM t LIMIT 10 % 3",
+        ] {
             assert!(crate::parse(text).is_ok(), "{text}");
         }
     }

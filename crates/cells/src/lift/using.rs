@@ -20,6 +20,7 @@ mod order_all;
 mod repeated;
 mod structs;
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use tessera_frontend::walk::{column_names, walk_mut};
@@ -51,7 +52,7 @@ pub(super) fn rewrite(
     stars: Stars,
     as_tensors: bool,
 ) -> Result<(), Error> {
-    let written = Written::default();
+    let written = Cell::default();
     let levels = Vec::new();
     let mut pass = Pass { prepared, state, levels, aliases: 0, written, stars, as_tensors };
     match walk_mut(query, &mut pass) {
@@ -87,7 +88,7 @@ struct Pass<'a> {
     levels: Vec<Level>,
     /// Number of generated aliases of subqueries.
     aliases: usize,
-    written: Written,
+    written: Cell<Written>,
     stars: Stars,
     as_tensors: bool,
 }
@@ -139,7 +140,7 @@ impl VisitorMut for Pass<'_> {
         let joined = self.joins(select);
         self.structs(select);
         let named = joined.and_then(|()| self.repeated(select));
-        match named.and_then(|()| row_values::rewrite(select, &mut self.written)) {
+        match named.and_then(|()| row_values::rewrite(select, self.written.get_mut())) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),
         }
@@ -190,7 +191,7 @@ impl Pass<'_> {
     fn order(&mut self, query: &mut Query) -> Result<(), Error> {
         if let Some(order) = &mut query.order_by {
             chosen::check_order(order)?;
-            row_values::rewrite(order, &mut self.written)?;
+            row_values::rewrite(order, self.written.get_mut())?;
         }
         self.order_all(query)
     }

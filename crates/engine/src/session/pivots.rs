@@ -8,6 +8,7 @@ use crate::statement::StatementState;
 use arrow::array::AsArray;
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
+use tessera_frontend::limits::with_stack;
 use tessera_frontend::pivots;
 use tessera_frontend::statement::Statement;
 
@@ -26,7 +27,7 @@ impl Session {
             let decision = binding.decide(&query);
             let reply = self.run_cells(binding, &query, &decision, statement).await?;
             let values = texts(reply.whole()?.answer)?;
-            let new = listed.get_or_insert_with(|| written.clone());
+            let new = listed.get_or_insert_with(|| with_stack(|| written.clone()));
             pivots::list(new, values).map_err(Error::stage)?;
             statement.move_to(StatementState::Planning);
         }

@@ -8,19 +8,31 @@ use sqlparser::tokenizer::{Token, TokenWithSpan};
 use super::Writer;
 use crate::tokens::is_word;
 
-/// Removes `MATERIALIZED` and `NOT MATERIALIZED` in front of the query of a CTE.
-pub(super) fn unmaterialized(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    let mut at = 1;
-    while at + 1 < tokens.len() {
-        let is = |at: usize, word: &str| tokens.get(at).is_some_and(|t| is_word(&t.token, word));
-        let end = if is(at, "NOT") { at + 1 } else { at };
-        let is_query = tokens.get(end + 1).is_some_and(|t| t.token == Token::LParen);
-        if is(at - 1, "AS") && is(end, "MATERIALIZED") && is_query {
-            tokens.drain(at..=end);
-        }
-        at += 1;
+/// Words that begin a query in parentheses.
+const FIRST_WORDS: [&str; 6] = ["SELECT", "FROM", "WITH", "VALUES", "PIVOT", "UNPIVOT"];
+
+/// Removes `MATERIALIZED` and `NOT MATERIALIZED` in front of the query of a CTE. In `t AS materialized (a, b)` it is a
+/// name.
+pub(super) fn unmaterialized(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    if !tokens.iter().any(|t| is_word(&t.token, "MATERIALIZED")) {
+        return tokens;
     }
-    tokens
+    let is = |at: usize, word: &str| tokens.get(at).is_some_and(|t| is_word(&t.token, word));
+    let is_open = |at: usize| tokens.get(at).is_some_and(|t| t.token == Token::LParen);
+    let mut out = Vec::with_capacity(tokens.len());
+    let mut at = 0;
+    while at < tokens.len() {
+        let end = if is(at, "NOT") { at + 1 } else { at };
+        let is_query = is_open(end + 1)
+            && (is_open(end + 2) || FIRST_WORDS.iter().any(|word| is(end + 2, word)));
+        if at > 0 && is(at - 1, "AS") && is(end, "MATERIALIZED") && is_query {
+            at = end + 1;
+        } else {
+            out.push(tokens[at].clone());
+            at += 1;
+        }
+    }
+    out
 }
 
 impl Writer<'_> {
@@ -109,6 +121,7 @@ mod tests {
             "SELECT a , , b FROM t",
             "SELECT a [ 0 , FROM x",
             "SELECT a AS materialized FROM t",
+            "SELECT a FROM t AS materialized ( a , b )",
             "SELECT all ( x ) , { 'k' : 1 } FROM t",
         ] {
             assert_eq!(tokens(same), same);

@@ -13,7 +13,7 @@
 mod spread;
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use datafusion::common::ScalarValue;
@@ -34,7 +34,8 @@ use tessera_frontend::surface::walk::find;
 use tessera_frontend::walk::walk_mut;
 
 use super::super::names::{OWN_NAME, constraint, has_columns};
-use super::super::{error, logical};
+use super::super::parts::Parts;
+use super::super::{error, go_on, logical};
 use super::Pass;
 use super::columns::{Column, binary};
 use super::names::named;
@@ -271,20 +272,19 @@ impl Pass<'_> {
     /// Replaces such items by items of one column each; `all` has the columns of the block's relations.
     ///
     /// # Errors
-    /// `unknown_name` if a name or a pattern fits no column, `invalid_argument` for an argument of another form.
+    /// `unknown_name` if a name or a pattern fits no column, `invalid_argument` for an argument of another form,
+    /// `too_complex` or `nesting_too_deep` for more than a query may have.
     pub(super) fn expand(&self, select: &mut Select, all: &[Column]) -> Result<(), Error> {
         for item in std::mem::take(&mut select.projection) {
             match &item {
                 SelectItem::Wildcard(options) if changes(options) => {
-                    let chosen = starred(all, None, options)?;
-                    select.projection.extend(chosen.into_iter().map(Chosen::item));
+                    select.projection.extend(self.items_of_star(all, None, options)?);
                 }
                 SelectItem::QualifiedWildcard(
                     SelectItemQualifiedWildcardKind::ObjectName(name),
                     options,
                 ) if changes(options) => {
-                    let chosen = starred(all, Some(name), options)?;
-                    select.projection.extend(chosen.into_iter().map(Chosen::item));
+                    select.projection.extend(self.items_of_star(all, Some(name), options)?);
                 }
                 SelectItem::ExprWithAlias { expr, alias } if has_columns(expr) => {
                     select.projection.extend(self.items_of(expr, alias, all)?);
@@ -296,6 +296,14 @@ impl Pass<'_> {
         for condition in conditions.into_iter().flatten().filter(|of| has_columns(of)) {
             *condition = self.unpacked(condition, all)?;
             let parts = self.chosen_in(condition, all)?;
+            // They become one chain of AND.
+            let Parts { count, depth } = Parts::of(condition, &BTreeMap::new());
+            let chained = parts.len() as u64;
+            let size = Parts {
+                count: count.saturating_mul(chained),
+                depth: depth.saturating_add(chained),
+            };
+            self.add(size, condition)?;
             let parts = parts.iter().map(|of| Expr::Nested(Box::new(of.put(condition))));
             if let Some(both) = parts.reduce(|all, part| binary(all, BinaryOperator::And, part)) {
                 *condition = both;
@@ -304,10 +312,37 @@ impl Pass<'_> {
         Ok(())
     }
 
+    fn items_of_star(
+        &self,
+        all: &[Column],
+        relation: Option<&ObjectName>,
+        options: &WildcardAdditionalOptions,
+    ) -> Result<Vec<SelectItem>, Error> {
+        let chosen = starred(all, relation, options)?;
+        chosen.iter().try_for_each(|of| self.count(&of.column.expr, 1))?;
+        Ok(chosen.into_iter().map(Chosen::item).collect())
+    }
+
+    /// Counts copies of an expression before they are made.
+    ///
+    /// # Errors
+    /// `too_complex` if the query would be too large.
+    fn count(&self, expr: &Expr, copies: usize) -> Result<(), Error> {
+        let size = Parts::of(expr, &BTreeMap::new());
+        (0..copies).try_for_each(|_| self.add(size, expr))
+    }
+
+    fn add(&self, size: Parts, expr: &Expr) -> Result<(), Error> {
+        let mut written = self.written.get();
+        written.add(size, expr)?;
+        self.written.set(written);
+        Ok(())
+    }
+
     /// The columns that the calls of COLUMNS in an expression stand for.
     ///
     /// # Errors
-    /// `unsupported` for calls that differ, and those of [`Self::expand`].
+    /// `cancelled`, `unsupported` for calls that differ, and those of [`Self::expand`].
     fn chosen_in(&self, expr: &Expr, all: &[Column]) -> Result<Vec<Chosen>, Error> {
         let calls: RefCell<Vec<Expr>> = RefCell::default();
         let _: Option<()> = find(expr, &|expr| {
@@ -341,6 +376,7 @@ impl Pass<'_> {
     ) -> Result<Vec<Chosen>, Error> {
         use FunctionArgExpr::{QualifiedWildcard, Wildcard, WildcardWithOptions};
         let position = Position::of_span(span);
+        go_on().map_err(error::plan)?;
         if all.is_empty() {
             return Err(Error::Cells {
                 code: "plan_error",

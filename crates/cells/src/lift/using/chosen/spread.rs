@@ -49,11 +49,16 @@ impl Pass<'_> {
                 None => SelectItem::UnnamedExpr(expr),
             }]);
         }
+        let chosen = self.chosen_in(&expr, all)?;
         let item = |of: Chosen| match is_column {
             true => of.item(),
             false => SelectItem::ExprWithAlias { expr: of.put(&expr), alias: of.alias(alias) },
         };
-        Ok(self.chosen_in(&expr, all)?.into_iter().map(item).collect())
+        match is_column {
+            true => chosen.iter().try_for_each(|of| self.count(&of.column.expr, 1))?,
+            false => self.count(&expr, chosen.len())?,
+        }
+        Ok(chosen.into_iter().map(item).collect())
     }
 
     /// The columns that neither COLUMNS nor a name among the arguments stands for.
@@ -119,6 +124,7 @@ impl Pass<'_> {
             _ => of.put(inner),
         };
         let chosen = self.chosen_in(inner, all)?;
+        self.count(inner, chosen.len())?;
         let values = chosen.iter().map(value);
         let values = values.map(|value| FunctionArg::Unnamed(FunctionArgExpr::Expr(value)));
         Ok(Some(values.collect()))

@@ -26,7 +26,6 @@ same("SELECT n.id, v.a + 1 AS s, t.v.b AS b, v['a'] AS c FROM n, unnest(n.lst) t
 same("SELECT sum(v.a) AS s, min(v.b) AS b FROM n JOIN unnest(n.lst) t(v) ON v.a < 7")
 same("SELECT v.b, count(*) AS c FROM n, unnest(n.lst) t(v) GROUP BY v.b ORDER BY v.b")
 same("SELECT q.v.a FROM (SELECT n.id, v FROM n, unnest(n.lst) t(v)) q ORDER BY 1")
-same("SELECT n.id, q.x.b FROM n, LATERAL (SELECT unnest(n.lst) AS x) q ORDER BY ALL")
 same("SELECT n.id, v.a, i FROM n, unnest(n.lst) t(v), unnest(n.l) u(i) WHERE v.a = i ORDER BY ALL")
 
 f.note("Lists of columns of the relations before them, and fields of these.")

@@ -381,6 +381,7 @@ impl VisitorMut for Relations<'_> {
         if let Some(call) = tensors::rewritten(expr).or_else(|| intervals::of_list(expr)) {
             *expr = call;
         }
+        casts::keep_digits(expr);
         if let Some(element) = subscripts::element(expr) {
             if let (Some(column), Some(error)) = (subscripts::column(expr), self.refuse(expr)) {
                 self.subscripts.push(Subscript { column, error });

@@ -173,6 +173,15 @@ macro_rules! scalar {
         ) -> ::datafusion::common::Result<::arrow::datatypes::DataType> {
             Ok($kind)
         }
+
+        // By default the bounds have no type, so that DataFusion cannot order `time + interval` by them.
+        fn evaluate_bounds(
+            &self,
+            _: &[&::datafusion::logical_expr::interval_arithmetic::Interval],
+        ) -> ::datafusion::common::Result<::datafusion::logical_expr::interval_arithmetic::Interval>
+        {
+            ::datafusion::logical_expr::interval_arithmetic::Interval::make_unbounded(&$kind)
+        }
     };
     (@ type_by_field) => {
         fn return_type(

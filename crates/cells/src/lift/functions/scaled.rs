@@ -21,6 +21,7 @@ use datafusion::logical_expr::{
 };
 use sqlparser::ast::BinaryOperator;
 
+use super::inner::scalar;
 use super::over_arrays;
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
@@ -112,12 +113,10 @@ fn too_long() -> Result<IntervalMonthDayNano> {
 }
 
 impl ScalarUDFImpl for Scaled {
+    scalar!(signature, returns INTERVAL);
+
     fn name(&self) -> &str {
         if self.is_division { "tessera_interval_divide" } else { "tessera_interval_times" }
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
@@ -129,10 +128,6 @@ impl ScalarUDFImpl for Scaled {
             [DataType::Interval(_), by] if by.is_numeric() => Ok(vec![INTERVAL, DataType::Float64]),
             _ => plan_err!("an interval is multiplied with numbers"),
         }
-    }
-
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(INTERVAL)
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {

@@ -6,23 +6,45 @@
 //! | `FROM (SELECT …) q GROUP BY k, x::int` | `FROM (SELECT …) q GROUP BY k, GROUPING SETS ((x::int))` |
 //! | `GROUP BY t::date, t::time` | `GROUP BY t::date, coalesce(t::time)`, and so in the other clauses |
 //! | `SELECT DISTINCT x::int FROM t ORDER BY x::int` | `SELECT DISTINCT x::int FROM t ORDER BY 1` |
+//! | `12345678901234567.8::decimal(20, 1)` | `'12345678901234567.8'::decimal(20, 1)` |
 //!
 //! DataFusion knows which columns the keys of inner groups determine. It takes `x::int` for the key `x` and also groups
 //! by those columns, but not in sets of groups; [`super::super::grouping`] makes a key of such a set again. After
 //! DISTINCT, DataFusion does not look for an expression among the items, so a number replaces it. Two casts of a column
-//! have one name; `coalesce` of one value makes another name.
+//! have one name; `coalesce` of one value makes another name. DataFusion reads a number of many digits as a float, a text exactly.
 
 use std::ops::ControlFlow;
 
 use super::Relations;
 use crate::walk::counts_queries;
 use sqlparser::ast::{
-    CastKind, Distinct, Expr, GroupByExpr, Ident, OrderByExpr, Query, Select, SelectItem, SetExpr,
-    TableFactor, TableWithJoins, UnaryOperator, Value, VisitorMut,
+    CastKind, DataType, Distinct, Expr, GroupByExpr, Ident, OrderByExpr, Query, Select, SelectItem,
+    SetExpr, TableFactor, TableWithJoins, UnaryOperator, Value, VisitorMut,
 };
 use tessera_frontend::ast;
 use tessera_frontend::surface::walk::find;
 use tessera_frontend::walk::walk_mut;
+
+/// Digits that every float has.
+const FLOAT_DIGITS: usize = 15;
+
+/// Makes a text of a number of more digits than a float has, if it is converted to a decimal.
+pub(super) fn keep_digits(expr: &mut Expr) {
+    let Expr::Cast { expr: inner, data_type, .. } = expr else { return };
+    if !matches!(data_type, DataType::Decimal(_) | DataType::Numeric(_) | DataType::Dec(_)) {
+        return;
+    }
+    let mut number = &mut **inner;
+    while let Expr::Nested(inside) = number {
+        number = inside;
+    }
+    if let Expr::Value(value) = number
+        && let Value::Number(text, _) = &value.value
+        && text.bytes().filter(u8::is_ascii_digit).count() > FLOAT_DIGITS
+    {
+        value.value = Value::SingleQuotedString(text.clone());
+    }
+}
 
 /// Names the items with a cast in them by their text.
 pub(super) fn name(select: &mut Select) {

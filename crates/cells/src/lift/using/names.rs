@@ -30,13 +30,13 @@ pub(super) fn replace(select: &mut Select, merged: &Merged, all: &[Column]) {
     }
     // Join conditions are already rewritten.
     let from = std::mem::take(&mut select.from);
-    let _ = walk_mut(select, &mut Names { merged, depth: 0 });
+    let _ = walk_mut(select, &mut Names { merged, depth: 0, parameters: Vec::new() });
     select.from = from;
 }
 
 /// As [`replace`], for one expression.
 pub(in crate::lift) fn replace_in(expr: &mut Expr, merged: &Merged) {
-    let _ = walk_mut(expr, &mut Names { merged, depth: 0 });
+    let _ = walk_mut(expr, &mut Names { merged, depth: 0, parameters: Vec::new() });
 }
 
 /// As [`replace`], for ORDER BY, where the name of an item refers to that item.
@@ -75,6 +75,14 @@ struct Names<'a> {
     merged: &'a Merged,
     /// Number of enclosing subqueries, whose names are their own.
     depth: usize,
+    /// The parameters of the enclosing lambdas.
+    parameters: Vec<Vec<String>>,
+}
+
+impl Names<'_> {
+    fn is_parameter(&self, name: &str) -> bool {
+        self.parameters.iter().flatten().any(|parameter| parameter.eq_ignore_ascii_case(name))
+    }
 }
 
 impl VisitorMut for Names<'_> {
@@ -82,9 +90,19 @@ impl VisitorMut for Names<'_> {
 
     counts_queries!(depth);
 
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Expr::Lambda(lambda) = expr {
+            self.parameters.push(lambda.params.iter().map(|p| p.name.value.clone()).collect());
+        }
+        ControlFlow::Continue(())
+    }
+
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if self.depth == 0
+        if matches!(expr, Expr::Lambda(_)) {
+            self.parameters.pop();
+        } else if self.depth == 0
             && let Expr::Identifier(name) = expr
+            && !self.is_parameter(&name.value)
             && let Some(meaning) = self.merged.get(&name.value)
         {
             *expr = meaning.clone();

@@ -333,7 +333,7 @@ def test_texts_have_no_form_in_formats_of_numbers(con: ts.Connection, tmp_path: 
     for ending in ["npz", "safetensors"]:
         with pytest.raises(ts.Error) as e:
             con.sql(f"COPY (SELECT * FROM '{tmp_path / 's.nc'}') TO '{tmp_path / 'out'}.{ending}'")
-        assert "`name` is texts" in str(e.value) or "`centre` is texts" in str(e.value)
+        assert "`name` consists of texts" in str(e.value) or "`centre` consists of texts" in str(e.value)
         assert "EXCLUDE" in str(e.value)
     con.sql(f"COPY (SELECT * FROM '{tmp_path / 's.nc'}') TO '{tmp_path / 'all.zarr'}'")
     with pytest.raises(ts.Error) as e:

@@ -307,7 +307,7 @@ impl PooledBuf {
     /// The bytes as whole values, writable.
     ///
     /// # Panics
-    /// Those of [`PooledBuf::typed`].
+    /// The panics of [`PooledBuf::typed`].
     pub fn typed_mut<T: Plain>(&mut self) -> &mut [T] {
         let cells: NonNull<T> = self.owner.ptr().cast();
         assert!(cells.is_aligned(), "a buffer is not aligned for its values");

@@ -99,7 +99,7 @@ const DIAGONAL: usize = 128;
 /// Half of the products are skipped, in blocks that are as large as possible.
 ///
 /// # Errors
-/// Those of [`contract`].
+/// The errors of [`contract`].
 pub fn contract_with_itself(
     dtype: DType,
     (n, k): (usize, usize),

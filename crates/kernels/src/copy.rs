@@ -73,7 +73,7 @@ pub fn copy_box(
 /// [`copy_box`] with a kind of stores.
 ///
 /// # Errors
-/// Those of [`copy_box`].
+/// The errors of [`copy_box`].
 pub fn store_box(
     size: usize,
     shape: &[u64],

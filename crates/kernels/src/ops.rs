@@ -67,7 +67,7 @@ pub(crate) enum TileOp {
 /// Returns the cells of some tiles.
 ///
 /// # Safety
-/// Those of [`OpFn`].
+/// The contract of [`OpFn`].
 #[inline(always)]
 unsafe fn cells<'a, A>(from: *const u8, tiles: usize) -> &'a [A] {
     // SAFETY: by the contract of [`OpFn`] the caller passes `N * tiles` aligned cells that are not written during the
@@ -78,7 +78,7 @@ unsafe fn cells<'a, A>(from: *const u8, tiles: usize) -> &'a [A] {
 /// Returns the cells of some tiles mutably.
 ///
 /// # Safety
-/// Those of [`OpFn`].
+/// The contract of [`OpFn`].
 #[inline(always)]
 unsafe fn cells_mut<'a, A>(to: *mut u8, tiles: usize) -> &'a mut [A] {
     // SAFETY: by the contract of [`OpFn`] the caller gives `N * tiles` aligned cells without other references.

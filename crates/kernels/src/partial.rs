@@ -90,7 +90,7 @@ pub(crate) type PieceFn = unsafe fn(&Piece);
 /// them masked. The piece holds the cells of the state.
 ///
 /// # Safety
-/// Those of [`PieceFn`]; every pointer is valid for the values of the piece's cells.
+/// The contract of [`PieceFn`]; every pointer is valid for the values of the piece's cells.
 pub(crate) type RowsFn = unsafe fn(&Piece, &[*const u8]);
 
 /// Accumulates contiguous reduced runs of one length into contiguous cells of a state. The runs are whole and none of
@@ -98,13 +98,13 @@ pub(crate) type RowsFn = unsafe fn(&Piece, &[*const u8]);
 /// first run's place in its tile, for reductions that depend on it.
 ///
 /// # Safety
-/// Those of [`PieceFn`]; the piece's values are those of all runs.
+/// The contract of [`PieceFn`]; the piece's values are those of all runs.
 pub(crate) type LinesFn = unsafe fn(&Piece, usize, usize);
 
 /// As `lanes` of a variance (the first piece) and of a sum of floats (the second), which read the same cells.
 ///
 /// # Safety
-/// Those of [`PieceFn`].
+/// The contract of [`PieceFn`].
 pub(crate) type PairFn = unsafe fn(&Piece, &Piece);
 
 /// The functions that accumulate cells into one part of a state.

@@ -92,7 +92,7 @@ unsafe fn body2(planes: &[&[u8]], cells: &mut [u8]) {
 }
 
 /// # Safety
-/// Those of [`body2`].
+/// The contract of [`body2`].
 #[inline(always)]
 unsafe fn body4(planes: &[&[u8]], cells: &mut [u8]) {
     let [a, b, c, d] = planes else { return };
@@ -104,7 +104,7 @@ unsafe fn body4(planes: &[&[u8]], cells: &mut [u8]) {
 }
 
 /// # Safety
-/// Those of [`body2`].
+/// The contract of [`body2`].
 #[inline(always)]
 unsafe fn body8(planes: &[&[u8]], cells: &mut [u8]) {
     let [a, b, c, d, e, f, g, h] = planes else { return };

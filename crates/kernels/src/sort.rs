@@ -151,7 +151,7 @@ pub fn sort(
 /// Writes the order statistics of each line.
 ///
 /// # Errors
-/// Those of [`sort`].
+/// The errors of [`sort`].
 pub fn quantile(
     lines: LinesIn<'_>,
     quantiles: &Quantiles,

@@ -262,7 +262,7 @@ impl Builder {
     /// A reduction of whole axes.
     ///
     /// # Errors
-    /// Those of [`Builder::reduce`].
+    /// The errors of [`Builder::reduce`].
     pub fn reduce_axes(
         &mut self,
         input: NodeId,

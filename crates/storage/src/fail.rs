@@ -62,7 +62,7 @@ pub fn point(name: &'static str) -> std::io::Result<()> {
 /// Runs the fail-point of a step of the document at `key`.
 ///
 /// # Errors
-/// Those of [`point`].
+/// The errors of [`point`].
 #[inline(always)]
 pub(crate) fn document(key: &str, step: &'static str) -> std::io::Result<()> {
     #[cfg(debug_assertions)]
@@ -74,7 +74,7 @@ pub(crate) fn document(key: &str, step: &'static str) -> std::io::Result<()> {
 /// Runs the fail-point of an operand of a kind of stage, before the operand runs.
 ///
 /// # Errors
-/// Those of [`point`].
+/// The errors of [`point`].
 #[inline(always)]
 pub fn operand(kind: impl FnOnce() -> String) -> std::io::Result<()> {
     #[cfg(debug_assertions)]

@@ -193,7 +193,7 @@ pub(crate) fn session_state(memory: u64) -> std::result::Result<SessionState, Er
 
 /// Registers a function, which then has its name and its aliases alone: functions with one of them are removed.
 ///
-/// A session that is built from another one registers the functions anew, in the order of a hash map. Of two functions
+/// A session that is built from another one registers the functions again, in the order of a hash map. Of two functions
 /// with one name, either could be the last.
 fn register(state: &mut SessionState, function: ScalarUDF) -> std::result::Result<(), Error> {
     let aliases = function.aliases().iter().map(String::as_str);

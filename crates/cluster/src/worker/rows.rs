@@ -168,7 +168,7 @@ fn faults(what: String, answers: BoxStream<'static, Result<Bytes, Error>>) -> An
 /// called on the runtime of the cluster.
 ///
 /// # Errors
-/// Those of [`Peers::action`].
+/// The errors of [`Peers::action`].
 pub async fn ask_rows(peers: &Peers, address: &str, ask: &RowsAsk) -> Result<Answers, Fault> {
     peers.action(address, "rows_part", to_postcard(ask)?, CALL).await
 }

@@ -122,7 +122,7 @@ impl Keeper {
     /// Lets a standby take over at once. The server may still make changes until then.
     ///
     /// # Errors
-    /// Those of [`Keeper::renew`].
+    /// The errors of [`Keeper::renew`].
     pub async fn release(&mut self) -> Result<(), Error> {
         if self.epoch.number().await.is_none() {
             return Ok(());

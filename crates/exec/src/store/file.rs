@@ -279,7 +279,7 @@ impl Reader<'_> {
     /// Σ strides[a] * p[a]` of the field.
     ///
     /// # Errors
-    /// Those of [`Spilled::load`]; a box that exceeds the field or the target.
+    /// The errors of [`Spilled::load`]; a box that exceeds the field or the target.
     pub fn copy(
         &mut self,
         field: usize,

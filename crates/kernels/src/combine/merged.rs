@@ -40,7 +40,7 @@ pub enum Merged<'a> {
 /// whole.
 ///
 /// # Errors
-/// Those of [`combine`](super::combine()) and [`finish`].
+/// The errors of [`combine`](super::combine()) and [`finish`].
 pub fn merged(
     kind: ReduceKind,
     dtype: DType,

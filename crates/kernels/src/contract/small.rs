@@ -111,7 +111,7 @@ fn with_vector<T: Real>(level: Level, job: &Job<T>) -> Option<(Run<T>, Job<T>)> 
 /// Computes the product of integers, with at least one product per cell.
 ///
 /// # Safety
-/// Those of [`product`].
+/// The contract of [`product`].
 pub(super) unsafe fn wrapping<T: Real>(
     block: Block,
     a: &Strided<'_>,

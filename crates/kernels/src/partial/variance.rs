@@ -118,7 +118,7 @@ unsafe fn var_lanes<T: Float>(p: &Piece) {
 /// [`var_lanes`] and the lanes of a sum in one pass.
 ///
 /// # Safety
-/// Those of [`PairFn`].
+/// The contract of [`PairFn`].
 #[inline(always)]
 unsafe fn var_and_sum<T: Float>(p: &Piece, sum: &Piece) {
     if !p.is_whole() || !p.valid.is_null() {
@@ -143,7 +143,7 @@ unsafe fn var_and_sum<T: Float>(p: &Piece, sum: &Piece) {
 /// Accumulates whole tiles without masked cells, block by block.
 ///
 /// # Safety
-/// Those of [`var_lanes`]; the lanes are the piece's.
+/// The contract of [`var_lanes`]; the lanes are the piece's.
 #[inline(always)]
 unsafe fn var_whole<T: Float, const S: usize>(
     p: &Piece,
@@ -208,7 +208,7 @@ unsafe fn var_lines<T: Float>(p: &Piece, len: usize, many: usize) {
 /// Accumulates cells of a tile from cell `from` on, fewer than a whole tile.
 ///
 /// # Safety
-/// Those of [`var_whole`].
+/// The contract of [`var_whole`].
 #[inline(always)]
 unsafe fn var_ends<T: Float>(p: &Piece, cells: &[T], from: usize, lanes: &mut VarLanes) {
     if cells.is_empty() {
@@ -280,7 +280,7 @@ fn var_masked<T: Float>(v: &[T; N], valid: &[u8; N], lanes: &mut VarLanes) {
 /// Accumulates a piece that is not a whole tile, without masked cells.
 ///
 /// # Safety
-/// Those of [`var_lanes`].
+/// The contract of [`var_lanes`].
 #[inline(always)]
 unsafe fn var_part<T: Float>(p: &Piece, v: &[T; N], lanes: &mut VarLanes) {
     let (from, to) = (p.from, p.to);
@@ -311,7 +311,7 @@ unsafe fn var_part<T: Float>(p: &Piece, v: &[T; N], lanes: &mut VarLanes) {
 /// Accumulates a piece some of whose cells can be masked.
 ///
 /// # Safety
-/// Those of [`var_lanes`].
+/// The contract of [`var_lanes`].
 #[inline(always)]
 unsafe fn var_some<T: Float>(p: &Piece, lanes: &mut VarLanes) {
     // SAFETY: the tile has N cells.
@@ -386,7 +386,7 @@ unsafe fn var_fold<T: Float>(p: &Piece) {
 /// Merges the lanes into the state and resets them.
 ///
 /// # Safety
-/// Those of [`var_merge`].
+/// The contract of [`var_merge`].
 #[inline(always)]
 unsafe fn var_enter(p: &Piece, lanes: &mut VarLanes) {
     if lanes.count == 0 {
@@ -416,7 +416,7 @@ unsafe fn var_seq<T: Float>(p: &Piece) {
 /// Accumulates a piece of few cells one by one.
 ///
 /// # Safety
-/// Those of [`var_seq`].
+/// The contract of [`var_seq`].
 #[inline(always)]
 unsafe fn var_short<T: Float>(p: &Piece, v: &[T]) {
     // SAFETY: validity, if present, has N cells.

@@ -186,7 +186,7 @@ unsafe fn split<V: Lanes>(keys: *mut V::Key, n: usize, pivot: V::Key, room: *mut
 /// Keys below the pivot remain, the others go through the buffer.
 ///
 /// # Safety
-/// Those of [`split`]; the buffer has room for n keys and one more vector.
+/// The contract of [`split`]; the buffer has room for n keys and one more vector.
 #[inline(always)]
 unsafe fn split_near<V: Lanes>(
     keys: *mut V::Key,
@@ -234,7 +234,7 @@ unsafe fn split_near<V: Lanes>(
 /// Partitions in place: keys are read at the end with less free space, and stored at both ends.
 ///
 /// # Safety
-/// Those of [`split`]; there are at least two groups of keys.
+/// The contract of [`split`]; there are at least two groups of keys.
 #[inline(always)]
 unsafe fn split_far<V: Lanes>(keys: *mut V::Key, n: usize, pivot: V::Key) -> usize {
     let group = UNROLL * V::LANES;
@@ -280,7 +280,7 @@ struct Free {
 }
 
 /// # Safety
-/// Those of [`Lanes`], for `UNROLL` vectors.
+/// The contract of [`Lanes`], for `UNROLL` vectors.
 #[inline(always)]
 unsafe fn load_group<V: Lanes>(from: *const V::Key) -> [V::Vector; UNROLL] {
     // SAFETY: there are `UNROLL` vectors of keys. A loop, as a closure would be compiled for the baseline.

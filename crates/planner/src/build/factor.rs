@@ -73,7 +73,7 @@ impl Builder {
     /// `a = q r`: `q` [b.., m, k] and `r` [b.., k, n] with k = min(m, n). A tall matrix is factored in blocks of rows.
     ///
     /// # Errors
-    /// Those of [`Builder::factor`].
+    /// The errors of [`Builder::factor`].
     pub fn qr(&mut self, a: NodeId) -> Result<(NodeId, NodeId)> {
         let (q, r) = self.qr_parts(a)?;
         let q = match q.blocks.last() {
@@ -87,7 +87,7 @@ impl Builder {
     /// only.
     ///
     /// # Errors
-    /// Those of [`Builder::factor`].
+    /// The errors of [`Builder::factor`].
     pub fn svd(&mut self, a: NodeId, k: Option<u64>) -> Result<Svd> {
         let shape = self.shape(a);
         let rank = shape.len();
@@ -125,7 +125,7 @@ impl Builder {
     /// Exchanges the last two axes.
     ///
     /// # Errors
-    /// Those of [`Builder::transpose`].
+    /// The errors of [`Builder::transpose`].
     pub fn matrix_transpose(&mut self, a: NodeId) -> Result<NodeId> {
         let rank = self.node(a).shape.len();
         let mut order: Vec<usize> = (0..rank).collect();

@@ -163,7 +163,7 @@ impl Builder {
     /// Takes one position along an axis and drops the axis; `position` lies within it.
     ///
     /// # Errors
-    /// Those of [`Builder::slice`].
+    /// The errors of [`Builder::slice`].
     pub fn index(&mut self, input: NodeId, axis: usize, position: u64) -> Result<NodeId> {
         let one = self.slice(input, axis, position as i64, 1, 1)?;
         self.squeeze(one, &[axis])

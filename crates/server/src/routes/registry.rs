@@ -424,7 +424,7 @@ impl Statements {
     /// Like [`Statements::get`]. An unknown id may be the id of a statement that a later server accepted.
     ///
     /// # Errors
-    /// Those of [`Statements::get`]; a later server.
+    /// The errors of [`Statements::get`]; a later server.
     pub(super) async fn find(&self, id: &str) -> Result<Arc<Entry>, Error> {
         let found = self.get(id);
         if let Err(Error::UnknownStatement { .. }) = &found {

@@ -13,7 +13,7 @@ use super::inner::{hashed_by, scalar};
 /// The types that the arguments of a function of that name are converted to.
 type Takes = fn(&str, &[DataType]) -> Result<Vec<DataType>>;
 
-/// A function whose name says which one it is.
+/// A function of arrays. Functions of one name are equal.
 #[derive(Debug)]
 pub(in crate::lift) struct OfArrays {
     name: &'static str,
@@ -94,7 +94,7 @@ impl ScalarUDFImpl for OfArrays {
     }
 }
 
-/// What is computed over the arguments as arrays of one length; of scalars it is a scalar.
+/// The result of `compute` over the arguments as arrays of one length. It is a scalar if all arguments are scalars.
 pub(in crate::lift) fn over_arrays(
     args: &ScalarFunctionArgs,
     compute: impl FnOnce(&[ArrayRef]) -> Result<ArrayRef>,

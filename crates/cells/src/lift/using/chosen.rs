@@ -45,7 +45,7 @@ use crate::walk::counts_queries;
 /// A column that an item stands for.
 struct Chosen {
     column: Column,
-    /// What REPLACE computes in its place.
+    /// The expression of REPLACE, which takes the column's place.
     value: Option<Expr>,
     /// The name that RENAME gives it.
     name: Option<Ident>,

@@ -131,7 +131,7 @@ impl Labels {
 /// name other variables.
 ///
 /// # Errors
-/// Those of [`shared`].
+/// The errors of [`shared`].
 pub(super) fn resolve(
     items: &[Item],
     is_linked: bool,

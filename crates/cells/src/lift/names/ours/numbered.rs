@@ -17,7 +17,7 @@ use super::super::aggregates::{arguments, with};
 use super::call;
 use crate::lift::functions::{NUMBERED, PAIR};
 
-/// What a call becomes; `None` for others.
+/// The replacement of a call; `None` for other calls.
 pub(super) fn rewritten(function: &Function) -> Option<Expr> {
     let is_filter = match function.name.to_string().to_lowercase().as_str() {
         "list_transform" | "array_transform" | "list_apply" | "array_apply" => false,

@@ -27,7 +27,7 @@ impl Pass<'_> {
     /// The items that an item with COLUMNS stands for.
     ///
     /// # Errors
-    /// Those of [`Pass::expand`].
+    /// The errors of [`Pass::expand`].
     pub(super) fn items_of(
         &self,
         expr: &Expr,

@@ -45,7 +45,7 @@ impl WindowsExec {
         order.ok_or_else(|| internal_datafusion_err!("the input of a window is not its sort"))
     }
 
-    /// What of the windows cannot be sent.
+    /// The reason why a window cannot be sent; `None` if all can.
     pub(in crate::rows) fn unsent(&self) -> Option<String> {
         let mut calls = self.chain.operators().flat_map(exprs);
         let filtered = calls.find(|call| has_filter(call))?;

@@ -23,6 +23,7 @@ mod contract;
 mod cut;
 mod factor;
 mod fused;
+mod in_place;
 mod lower;
 mod needs;
 mod sorted;
@@ -54,7 +55,7 @@ const FAN: u64 = 16;
 /// # Errors
 /// [`Error::Broken`] if the graph is not sound, [`Error::Stopped`].
 pub fn fuse(rooted: &Rooted, config: &Config) -> Result<Plan, Error> {
-    let rooted = cut::cut(rooted, config);
+    let rooted = in_place::in_place(cut::cut(rooted, config));
     let graph = &rooted.graph;
     let uses = uses(&rooted);
     let needs = Needs::find(graph, &rooted.roots, &uses);

@@ -6,15 +6,16 @@
 //! groups                  0  1  2  0     with the keys (0, 0), (1, 0), (0, 1)
 //! ```
 //! Where many rows share few groups, their keys have few values. A value is found in a table that fits into the cache, and
-//! so are the pairs of two numbers; DataFusion hashes and compares all keys of each row. States and bits are those of
-//! DataFusion's partial aggregate. Groups have the order of their first rows; DataFusion's may differ where two groups have
-//! one hash, so workers find groups in this way, too.
+//! so are the tuples of the numbers of several keys; DataFusion hashes and compares all keys of each row. States and bits
+//! are those of DataFusion's partial aggregate. Groups have the order of their first rows; DataFusion's may differ where
+//! two groups have one hash, so workers find groups in this way, too.
 //!
 //! Groups of several sets of keys ([`sets`]) are found in this way however many they are: the keys of a row are looked up in
 //! the finest sets alone, where DataFusion does so in each set.
 
 mod numbers;
 mod sets;
+mod tuples;
 
 use super::groups::{evaluated, keys};
 use super::replaced;

@@ -308,3 +308,93 @@ impl Dictionary {
             + self.numbers.capacity() * size_of::<u32>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use arrow::array::{Int32Array, LargeStringArray, StringArray};
+    use std::sync::Arc;
+
+    const TEXTS: [Option<&str>; 8] = [
+        Some(""),
+        Some("a"),
+        None,
+        Some("a\0"),
+        Some("twelve bytes"),
+        Some("thirteen byte"),
+        Some("thirteen bytf"),
+        Some("thirteen bytes and more"),
+    ];
+
+    fn some(rows: usize) -> impl Iterator<Item = Option<&'static str>> {
+        (0..rows).map(|row| TEXTS[(row * row + row / 7) % 23 % TEXTS.len()])
+    }
+
+    /// The numbers of all rows, and the texts in the order of their numbers.
+    fn numbered(batches: &[ArrayRef]) -> (Vec<u32>, Vec<Option<String>>) {
+        let (mut texts, mut numbers, mut all) = (Texts::default(), Vec::new(), Vec::new());
+        let mut null = None;
+        for batch in batches {
+            let mut new = New { next: all.len() as u32, null, ..New::default() };
+            texts.number(batch, &mut new, &mut numbers).unwrap();
+            let plain = plain(batch);
+            all.extend(new.rows.iter().map(|row| plain[*row as usize].clone()));
+            null = new.null;
+        }
+        (numbers, all)
+    }
+
+    fn plain(batch: &ArrayRef) -> Vec<Option<String>> {
+        let views = cast(batch, &DataType::Utf8View).unwrap();
+        views.as_string_view().iter().map(|text| text.map(str::to_owned)).collect()
+    }
+
+    fn compare(batches: &[ArrayRef]) {
+        let (mut known, mut numbers, mut all) = (HashMap::new(), Vec::new(), Vec::new());
+        for text in batches.iter().flat_map(plain) {
+            let next = all.len() as u32;
+            let number = *known.entry(text.clone()).or_insert(next);
+            if number == next {
+                all.push(text);
+            }
+            numbers.push(number);
+        }
+        assert_eq!(numbered(batches), (numbers, all));
+    }
+
+    #[test]
+    fn each_text_has_one_number() {
+        let views: ArrayRef = Arc::new(some(500).collect::<StringViewArray>());
+        let texts: ArrayRef = Arc::new(some(300).collect::<StringArray>());
+        let large: ArrayRef = Arc::new(some(200).collect::<LargeStringArray>());
+        let part = views.slice(3, 77);
+        compare(&[part.slice(0, 0), part, views.clone(), texts.slice(1, 100), large, views]);
+        // So many that tables grow and the views of a batch share places.
+        let many = (0..6000).map(|row| match row % 3 {
+            0 => Some(format!("{}", row % 4001)),
+            1 => Some(format!("a long text, the number {}", row % 1500)),
+            _ => (row % 5 > 0).then(|| format!("text {}", row * row % 3001)),
+        });
+        let many: ArrayRef = Arc::new(many.collect::<StringViewArray>());
+        compare(&[many.slice(0, 2500), many.slice(2500, 3500), many]);
+    }
+
+    #[test]
+    fn values_of_dictionaries_are_texts() {
+        let values = vec![Some("a"), None, Some("a"), Some("thirteen bytes and more"), Some("")];
+        let other = vec![Some("thirteen bytes and more"), Some("b"), Some("never seen")];
+        let of = |values: Vec<Option<&str>>, keys: Vec<Option<i32>>| -> ArrayRef {
+            let values = Arc::new(StringArray::from(values));
+            Arc::new(DictionaryArray::new(Int32Array::from(keys), values))
+        };
+        let keys = (0..100).map(|row| (row % 7 > 0).then_some(row * row % 5));
+        let first = of(values.clone(), keys.collect());
+        let second = of(other, vec![Some(1), None, Some(0), Some(1)]);
+        let nulls = of(vec![], vec![None, None]);
+        let views: ArrayRef = Arc::new(some(50).collect::<StringViewArray>());
+        // Parts share the values of their dictionary.
+        compare(&[first.slice(5, 20), first.slice(25, 30), second.clone(), first.clone()]);
+        compare(&[nulls.clone(), first, views, second, nulls]);
+    }
+}

@@ -17,6 +17,7 @@ mod numbers;
 mod sets;
 mod tuples;
 
+use super::dictionaries::with_keys_as_read;
 use super::groups::{evaluated, keys};
 use super::replaced;
 use crate::rows::single::{only_input, usual};
@@ -110,7 +111,7 @@ impl ExecutionPlan for CodedExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let input = self.partial.input().execute(partition, context.clone())?;
+        let input = with_keys_as_read(&self.partial)?.execute(partition, context.clone())?;
         let batch_rows = context.session_config().batch_size().max(1);
         let table = Table::new(&self.partial, &context)?;
         let states = stream::try_unfold(Some((input, table)), move |state| async move {

@@ -346,8 +346,8 @@ mod tests {
     }
 
     fn plain(batch: &ArrayRef) -> Vec<Option<String>> {
-        let views = cast(batch, &DataType::Utf8View).unwrap();
-        views.as_string_view().iter().map(|text| text.map(str::to_owned)).collect()
+        let texts = cast(batch, &DataType::Utf8).unwrap();
+        texts.as_string::<i32>().iter().map(|text| text.map(str::to_owned)).collect()
     }
 
     fn compare(batches: &[ArrayRef]) {

@@ -69,15 +69,18 @@ pub(in crate::rows) fn with_coded_groups(
     plan: Arc<dyn ExecutionPlan>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     plan.replace_up(|node| {
-        let partial = node.downcast_ref::<AggregateExec>().filter(|aggregate| {
-            *aggregate.mode() == AggregateMode::Partial
-                && !aggregate.group_expr().is_true_no_grouping()
-                && aggregate.limit_options().is_none()
-                && *aggregate.input_order_mode() == InputOrderMode::Linear
-        });
+        let partial = node.downcast_ref::<AggregateExec>().filter(|node| has_partial_groups(node));
         let coded = partial.map(CodedExec::of).transpose()?.flatten();
         Ok(coded.map(|coded| Arc::new(coded) as Arc<dyn ExecutionPlan>))
     })
+}
+
+/// True for a partial aggregate with keys whose groups follow from all of its rows.
+pub(super) fn has_partial_groups(aggregate: &AggregateExec) -> bool {
+    *aggregate.mode() == AggregateMode::Partial
+        && !aggregate.group_expr().is_true_no_grouping()
+        && aggregate.limit_options().is_none()
+        && *aggregate.input_order_mode() == InputOrderMode::Linear
 }
 
 fn types(partial: &AggregateExec) -> Result<Vec<DataType>> {

@@ -10,8 +10,11 @@
 //! each index, and a table of groups looks up each text. Indices alone are read faster and are numbers already.
 //!
 //! A column is read in this way if the ends of all files are known and have dictionaries for all row groups, and if no
-//! operator below the groups computes with it.
+//! operator below the groups computes with it. Columns of conditions are read in this way, too ([`filters`]).
 
+mod filters;
+
+use super::coded::has_partial_groups;
 use super::groups::{GroupsExec, keys};
 use super::replaced;
 use crate::rows::guard::{with_reader, within};
@@ -30,7 +33,7 @@ use datafusion::error::Result;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column};
-use datafusion::physical_expr::utils::collect_columns;
+use datafusion::physical_expr::utils::{collect_columns, conjunction, split_conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coop::CooperativeExec;
@@ -49,14 +52,18 @@ const FILES_MAX: usize = 32;
 /// Upper bound on the stored bytes of a dictionary: the longest value is searched for each batch.
 const DICTIONARY_BYTES_MAX: i64 = 1 << 16;
 
-/// The plan, whose scans below groups return keys as dictionaries. `ends` has the metadata of files that were read.
+/// The plan, whose scans return columns as dictionaries. `ends` has the metadata of files that were read.
 pub(in crate::rows) fn with_dictionaries(
     plan: Arc<dyn ExecutionPlan>,
     ends: &FileMetadataCache,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     plan.replace_up(|node| {
-        let groups = node.downcast_ref::<GroupsExec>();
-        let Some(aggregate) = groups.and_then(GroupsExec::merged_here) else { return Ok(None) };
+        if let Some(filter) = node.downcast_ref::<FilterExec>() {
+            return filters::over_dictionaries(filter, ends);
+        }
+        let groups = node.downcast_ref::<GroupsExec>().and_then(GroupsExec::merged_here);
+        let partial = node.downcast_ref::<AggregateExec>().filter(|node| has_partial_groups(node));
+        let Some(aggregate) = groups.or(partial) else { return Ok(None) };
         let input = aggregate.input();
         let Some(read) = read_below(input, &keys_alone(aggregate), ends)? else { return Ok(None) };
         let mut inputs: Vec<_> = node.children().into_iter().cloned().collect();
@@ -196,15 +203,19 @@ fn scanned(
     };
     let is_usual = scan.output_ordering.is_empty()
         && scan.expr_adapter_factory.is_none()
+        && !source.table_parquet_options().global.pushdown_filters
         && table.virtual_columns().is_empty();
     let Some(files) = Files::of(scan, ends).filter(|_| is_usual) else { return Ok(None) };
     let origins = Origins::items(projection.iter());
     let mut chosen = origins.wanted(wanted);
-    let filter = source.filter().map(|filter| collect_columns(&filter)).unwrap_or_default();
+    let conditions = conditions_of(source);
     chosen.retain(|at| {
         table.file_schema().fields().get(*at).is_some_and(|field| {
-            let is_compared = filter.iter().any(|column| column.name() == field.name());
-            field.data_type().is_string() && !is_compared && files.have_dictionaries(field.name())
+            let name = field.name();
+            let mut compared = conditions.iter().filter(|part| filters::is_compared(part));
+            field.data_type().is_string()
+                && !compared.any(|part| reads(part, name))
+                && files.have_dictionaries(name)
         })
     });
     if chosen.is_empty() {
@@ -223,7 +234,17 @@ fn scanned(
     Ok(Some(Read { plan: DataSourceExec::from_data_source(scan), texts }))
 }
 
-/// The reader of files, with the chosen columns as dictionaries.
+/// The parts of the condition that a reader compares with statistics.
+fn conditions_of(source: &ParquetSource) -> Vec<Arc<dyn PhysicalExpr>> {
+    let condition = source.filter();
+    condition.map_or_else(Vec::new, |all| split_conjunction(&all).into_iter().cloned().collect())
+}
+
+fn reads(condition: &Arc<dyn PhysicalExpr>, name: &str) -> bool {
+    collect_columns(condition).iter().any(|column| column.name() == name)
+}
+
+/// The reader of files, with the chosen columns as dictionaries. Conditions on these leave out nothing.
 fn with_columns(
     source: &ParquetSource,
     table: &TableSchema,
@@ -235,6 +256,9 @@ fn with_columns(
         false => field.clone(),
     });
     let fields: Vec<FieldRef> = fields.collect();
+    let names: Vec<&str> = chosen.iter().map(|at| schema.field(*at).name().as_str()).collect();
+    let mut conditions = conditions_of(source);
+    conditions.retain(|part| !names.iter().any(|name| reads(part, name)));
     let schema = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
     let columns = table.table_partition_cols().clone();
     let table = TableSchema::builder(schema).with_table_partition_cols(columns).build();
@@ -247,8 +271,8 @@ fn with_columns(
     if let Some(readers) = source.parquet_file_reader_factory() {
         new = new.with_parquet_file_reader_factory(readers.clone());
     }
-    if let Some(filter) = source.filter() {
-        new = new.with_predicate(filter);
+    if !conditions.is_empty() {
+        new = new.with_predicate(conjunction(conditions));
     }
     source.projection().map_or(Ok(None), |projection| new.try_pushdown_projection(projection))
 }
@@ -281,7 +305,7 @@ impl<'a> Files<'a> {
             }
             let end = ends.get(&meta.location).filter(|end| end.is_valid_for(meta))?;
             let end = end.file_metadata.as_any().downcast_ref::<CachedParquetMetaData>()?;
-            if files.len() == FILES_MAX || file.arrow_schema.is_some() {
+            if files.len() == FILES_MAX {
                 return None;
             }
             files.insert(&meta.location, end.parquet_metadata().clone());
@@ -300,8 +324,11 @@ impl<'a> Files<'a> {
         table: &TableSchema,
         chosen: &BTreeSet<usize>,
     ) -> Option<Vec<FileGroup>> {
-        let names: Vec<&str> =
-            chosen.iter().map(|at| table.file_schema().field(*at).name().as_str()).collect();
+        let fields = table.file_schema().fields().iter().enumerate();
+        // Also those of an earlier choice.
+        let fields =
+            fields.filter(|(at, field)| chosen.contains(at) || *field.data_type() == dictionary());
+        let names: Vec<&str> = fields.map(|(_, field)| field.name().as_str()).collect();
         let schemas = self.0.iter().map(|(path, end)| Some((*path, schema_of(end, &names)?)));
         let schemas: HashMap<&Path, SchemaRef> = schemas.collect::<Option<_>>()?;
         let of_file = |file: &PartitionedFile| {
@@ -321,6 +348,7 @@ fn schema_of(end: &ParquetMetaData, names: &[&str]) -> Option<SchemaRef> {
     let file = end.file_metadata();
     let schema = parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata()).ok()?;
     let fields = schema.fields().iter().map(|field| match names.contains(&field.name().as_str()) {
+        true if *field.data_type() == dictionary() => Some(field.clone()),
         true => field.data_type().is_string().then(|| as_dictionary(field)),
         false => Some(field.clone()),
     });

@@ -139,6 +139,11 @@ impl Column {
         if !new.rows.is_empty() {
             self.values.len = new.next as usize;
             let part = take(keys, &UInt32Array::from(new.rows), None)?;
+            // Not by a cast alone, to which a NULL among the values is an empty text.
+            let part = match part.as_any_dictionary_opt() {
+                Some(part) => take(part.values(), part.keys(), None)?,
+                None => part,
+            };
             let part = cast(&part, &self.values.kind)?;
             // Views hold the texts of the whole batch.
             let part = match part.as_string_view_opt() {

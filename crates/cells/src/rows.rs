@@ -49,6 +49,7 @@ mod splits;
 mod stop;
 mod stream;
 mod table;
+mod texts;
 mod thrift;
 mod top;
 mod wrapped;

@@ -207,6 +207,15 @@ pub(super) fn within(source: &Arc<dyn FileSource>) -> Option<(&Arc<dyn FileSourc
     Some((inner, bounds))
 }
 
+/// The source of a wrapped scan with another reader of the same format.
+pub(super) fn with_reader(
+    source: &Arc<dyn FileSource>,
+    inner: Arc<dyn FileSource>,
+) -> Option<Arc<dyn FileSource>> {
+    let guarded = source.downcast_ref::<GuardedSource>()?;
+    Some(Arc::new(GuardedSource { inner, ..guarded.clone() }))
+}
+
 fn is_text(source: &Arc<dyn FileSource>) -> bool {
     source.is::<JsonSource>() || source.is::<CsvSource>()
 }

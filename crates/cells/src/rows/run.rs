@@ -8,7 +8,9 @@ use super::physical::physical;
 use super::remote::{RowsOnWorkers, RowsSpread, Spreading};
 use super::runtime::{RowsRuntime, RowsState};
 use super::shared::{SharedProvider, SharedTable};
-use super::splits::{JoinRules, SplitSize, with_coded_groups, with_exact_sorts, with_grace_joins};
+use super::splits::{
+    JoinRules, SplitSize, with_coded_groups, with_dictionaries, with_exact_sorts, with_grace_joins,
+};
 use super::stop::{await_in_place, measurable, stoppable};
 use super::table::{TensorTable, tensor_scans};
 use super::{IsStopped, RunTensor, attach};
@@ -136,11 +138,13 @@ impl PhysicalRows {
         let (tables, mut plans): (Vec<_>, Vec<_>) = shared.into_iter().unzip();
         plans.push(plan);
         let rules = JoinRules::of(&plans)?;
+        let ends = state.runtime_env().cache_manager.get_file_metadata_cache();
         let mut ready = |plan| {
             let plan = with_large_limits_sorted(plan, share)?;
             batch_rows = batch_rows.min(rows_of_batches(&plan, usual, share / 4)?);
             let plan = with_grace_joins(plan, rules, &is_stopped)?;
-            let plan = with_coded_groups(with_exact_sorts(plan, rules)?)?;
+            let plan = with_dictionaries(with_exact_sorts(plan, rules)?, &*ends)?;
+            let plan = with_coded_groups(plan)?;
             // Last: it hides the operators that the other steps look for.
             match &measured {
                 Some(_) => measurable(plan, &is_stopped),

@@ -13,6 +13,7 @@
 
 mod calls;
 mod coded;
+mod dictionaries;
 mod even;
 mod exact;
 mod first;
@@ -56,6 +57,7 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
+pub(super) use dictionaries::with_dictionaries;
 pub(super) use exact::with_exact_sorts;
 pub(super) use first::FirstExec;
 use gather::shares_matches;

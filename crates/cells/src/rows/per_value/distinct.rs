@@ -1,5 +1,6 @@
 //! The distinct values of a column.
 
+use crate::rows::texts::{New, Texts};
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{ArrowNativeType, DataType};
@@ -10,8 +11,8 @@ use std::ops::Range;
 /// Values are few if on average this many rows share one.
 const ROWS_OF_VALUE: usize = 4;
 
-/// Upper bound on the bytes of a text within its view.
-const INLINE_MAX: u32 = 12;
+/// Texts that are searched at a time.
+const TEXTS: usize = 2048;
 
 const STATE: RandomState = RandomState::with_seed(0x7661_6c75_6573);
 
@@ -43,15 +44,7 @@ pub(super) fn is_searched(of: &DataType) -> bool {
 /// The distinct values of a column of less than 2³² rows; `None` if they are many, or of a type that is not searched.
 pub(super) fn distinct(column: &ArrayRef) -> Result<Option<Distinct>> {
     match column.data_type() {
-        DataType::Utf8View => {
-            let texts = column.as_string_view();
-            let views = texts.views();
-            search(column, |a, b| {
-                // The low half of a view has the length and the first bytes. Texts of one dictionary have one view.
-                let is_long = views[a] as u32 > INLINE_MAX && views[a] as u64 == views[b] as u64;
-                views[a] == views[b] || (is_long && texts.value(a) == texts.value(b))
-            })
-        }
+        DataType::Utf8View => of_texts(column),
         DataType::Utf8 => {
             let texts = column.as_string::<i32>();
             search(column, |a, b| texts.value(a) == texts.value(b))
@@ -60,9 +53,31 @@ pub(super) fn distinct(column: &ArrayRef) -> Result<Option<Distinct>> {
             let texts = column.as_string::<i64>();
             search(column, |a, b| texts.value(a) == texts.value(b))
         }
-        DataType::Dictionary(..) => of_numbers(column.as_any_dictionary().keys()),
+        DataType::Dictionary(_, values) => {
+            let dictionary = column.as_any_dictionary();
+            let is_text = values.is_string() && *dictionary.keys().data_type() == DataType::Int32;
+            match is_text && dictionary.values().len() <= column.len() {
+                true => of_texts(column),
+                false => of_numbers(dictionary.keys()),
+            }
+        }
         _ => of_numbers(column),
     }
+}
+
+fn of_texts(column: &ArrayRef) -> Result<Option<Distinct>> {
+    let rows = column.len();
+    let (mut texts, mut new) = (Texts::default(), New::default());
+    let mut places = Vec::with_capacity(rows);
+    for start in (0..rows).step_by(TEXTS) {
+        new.start = start;
+        let part = column.slice(start, TEXTS.min(rows - start));
+        texts.number(&part, &mut new, &mut places)?;
+        if new.rows.len() > rows / ROWS_OF_VALUE {
+            return Ok(None);
+        }
+    }
+    Ok(Some(Distinct { rows: new.rows.into(), places: places.into() }))
 }
 
 fn of_numbers(numbers: &dyn Array) -> Result<Option<Distinct>> {

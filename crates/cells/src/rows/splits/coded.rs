@@ -6,16 +6,18 @@
 //! groups                  0  1  2  0     with the keys (0, 0), (1, 0), (0, 1)
 //! ```
 //! Where many rows share few groups, their keys have few values. A value is found in a table that fits into the cache, and
-//! so are the pairs of two numbers; DataFusion hashes and compares all keys of each row. States and bits are those of
-//! DataFusion's partial aggregate. Groups have the order of their first rows; DataFusion's may differ where two groups have
-//! one hash, so workers find groups in this way, too.
+//! so are the tuples of the numbers of several keys; DataFusion hashes and compares all keys of each row. States and bits
+//! are those of DataFusion's partial aggregate. Groups have the order of their first rows; DataFusion's may differ where
+//! two groups have one hash, so workers find groups in this way, too.
 //!
 //! Groups of several sets of keys ([`sets`]) are found in this way however many they are: the keys of a row are looked up in
 //! the finest sets alone, where DataFusion does so in each set.
 
 mod numbers;
 mod sets;
+mod tuples;
 
+use super::dictionaries::with_keys_as_read;
 use super::groups::{evaluated, keys};
 use super::replaced;
 use crate::rows::single::{only_input, usual};
@@ -67,15 +69,18 @@ pub(in crate::rows) fn with_coded_groups(
     plan: Arc<dyn ExecutionPlan>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     plan.replace_up(|node| {
-        let partial = node.downcast_ref::<AggregateExec>().filter(|aggregate| {
-            *aggregate.mode() == AggregateMode::Partial
-                && !aggregate.group_expr().is_true_no_grouping()
-                && aggregate.limit_options().is_none()
-                && *aggregate.input_order_mode() == InputOrderMode::Linear
-        });
+        let partial = node.downcast_ref::<AggregateExec>().filter(|node| has_partial_groups(node));
         let coded = partial.map(CodedExec::of).transpose()?.flatten();
         Ok(coded.map(|coded| Arc::new(coded) as Arc<dyn ExecutionPlan>))
     })
+}
+
+/// True for a partial aggregate with keys whose groups follow from all of its rows.
+pub(super) fn has_partial_groups(aggregate: &AggregateExec) -> bool {
+    *aggregate.mode() == AggregateMode::Partial
+        && !aggregate.group_expr().is_true_no_grouping()
+        && aggregate.limit_options().is_none()
+        && *aggregate.input_order_mode() == InputOrderMode::Linear
 }
 
 fn types(partial: &AggregateExec) -> Result<Vec<DataType>> {
@@ -109,7 +114,7 @@ impl ExecutionPlan for CodedExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let input = self.partial.input().execute(partition, context.clone())?;
+        let input = with_keys_as_read(&self.partial)?.execute(partition, context.clone())?;
         let batch_rows = context.session_config().batch_size().max(1);
         let table = Table::new(&self.partial, &context)?;
         let states = stream::try_unfold(Some((input, table)), move |state| async move {

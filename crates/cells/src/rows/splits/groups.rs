@@ -14,6 +14,7 @@
 //! in any case.
 
 use super::coded::CodedExec;
+use super::dictionaries::{texts_of, texts_over};
 use super::gather::{bounds, bounds_of, coalesced, gathered, partitions_of};
 use super::in_order::in_order;
 use super::parts::{PartGroups, PartsExec, STATE, aggregate_over, by_parts, count_parts};
@@ -204,6 +205,12 @@ impl GroupsExec {
         Ok(Some(Arc::new(partial)))
     }
 
+    /// The aggregate, if few groups would be merged from those of several splits that are computed here.
+    pub(super) fn merged_here(&self) -> Option<&AggregateExec> {
+        let is_here = self.count_splits() > 1 && self.elsewhere.groups.is_none();
+        (is_here && is_merged(&self.aggregate)).then_some(&self.aggregate)
+    }
+
     /// The same groups, of which `remote` computes those of each split.
     pub(super) fn with_remote(&self, remote: Arc<dyn ExecutionPlan>) -> Self {
         let elsewhere = Elsewhere { groups: Some(remote), ..self.elsewhere.clone() };
@@ -374,13 +381,16 @@ enum Groups {
     All,
 }
 
-/// Reads the first rows. Returns the same input, and the groups that the rows show.
+/// Reads the first rows. Returns the same input, and the groups that the rows show. Of an input that casts dictionaries to
+/// texts, the rows below are read.
 async fn sampled(
     input: &Arc<dyn ExecutionPlan>,
     keys: &[Arc<dyn PhysicalExpr>],
     context: &Arc<TaskContext>,
 ) -> Result<(Arc<dyn ExecutionPlan>, Groups)> {
-    let mut first = input.execute(0, context.clone())?;
+    let texts = texts_of(input);
+    let read = texts.map_or(input, |texts| texts.input());
+    let mut first = read.execute(0, context.clone())?;
     let (mut begun, mut groups) = (Vec::new(), HashSet::new());
     let (mut rows, mut bytes) = (0, 0);
     let memory = MemoryConsumer::new("first rows of groups").register(context.memory_pool());
@@ -391,6 +401,13 @@ async fn sampled(
     {
         // The ends of batches depend on the memory; the rows of the sample must not.
         let counted = batch.slice(0, batch.num_rows().min(SAMPLE_ROWS - rows));
+        let counted = match texts {
+            Some(texts) => {
+                let items: Vec<_> = texts.projection_expr().expr_iter().collect();
+                RecordBatch::try_new(texts.schema(), evaluated(&items, &counted)?)?
+            }
+            None => counted,
+        };
         hashes.clear();
         hashes.resize(counted.num_rows(), 0);
         create_hashes(&evaluated(keys, &counted)?, &STATE, &mut hashes)?;
@@ -406,15 +423,20 @@ async fn sampled(
         Ok(batch)
     });
     let resumed = stream::iter(held).chain(first);
-    let resumed = RecordBatchStreamAdapter::new(input.schema(), resumed);
+    let resumed = RecordBatchStreamAdapter::new(read.schema(), resumed);
     let resumed: SendableRecordBatchStream = Box::pin(resumed);
-    let input = Begun { input: input.clone(), first: Arc::new(Mutex::new(Some(resumed))) };
+    let first = Arc::new(Mutex::new(Some(resumed)));
+    let begun: Arc<dyn ExecutionPlan> = Arc::new(Begun { input: read.clone(), first });
+    let input = match texts {
+        Some(texts) => texts_over(input, texts.expr().to_vec(), begun)?,
+        None => begun,
+    };
     let groups = match bytes <= SAMPLE_BYTES {
         true if groups.len() * ROWS_OF_GROUP <= rows => Groups::Few,
         true if rows < SAMPLE_ROWS => Groups::All,
         _ => Groups::Many,
     };
-    Ok((Arc::new(input), groups))
+    Ok((input, groups))
 }
 
 /// An input whose first partition has begun.

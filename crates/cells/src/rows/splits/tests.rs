@@ -182,7 +182,8 @@ async fn batches(
     let is_stopped: crate::rows::IsStopped = Arc::new(|| false);
     let rules = JoinRules::of(std::slice::from_ref(&plan))?;
     let plan = with_exact_sorts(with_grace_joins(plan, rules, &is_stopped)?, rules)?;
-    let plan = with_coded_groups(plan)?;
+    let ends = context.runtime_env().cache_manager.get_file_metadata_cache();
+    let plan = with_coded_groups(with_dictionaries(plan, &*ends)?)?;
     let batches = collect(plan.clone(), Arc::new(TaskContext::from(&context.state()))).await?;
     Ok((plan, batches))
 }

@@ -1,5 +1,7 @@
-//! Numbers of keys: of the values of a column, then of pairs of numbers, in the order in which they are seen.
+//! Numbers of keys: of the values of each column, then of the tuples of these numbers, in the order in which they are seen.
 
+use super::tuples::Tuples;
+use crate::rows::texts::{NONE, New, Texts};
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, PrimitiveArray, UInt32Array, new_empty_array,
 };
@@ -12,25 +14,13 @@ use datafusion::error::Result;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A number that no value has.
-const NONE: u32 = u32::MAX;
-
 /// Integers between bounds that are no further apart are found by their difference.
 const WINDOW: u64 = 1 << 16;
 
-/// Maximum pairs of numbers that are looked up in an array.
-const PAIRS: usize = 1 << 18;
-
-/// Short texts that were seen, found by some bits of their hash.
-const RECENT: usize = 256;
-
-/// The view of a text of at most this many bytes has the text itself, and its length in the lowest bits.
-const INLINE: u32 = 12;
-
 pub(super) struct Numbers {
     columns: Vec<Column>,
-    /// For each column but the first: pairs of the number of the columns before it and of its own number.
-    pairs: Vec<Pairs>,
+    /// `None` for one column.
+    tuples: Option<Tuples>,
 }
 
 impl Numbers {
@@ -51,117 +41,54 @@ impl Numbers {
     pub(super) fn new(types: &[DataType]) -> Self {
         Numbers {
             columns: types.iter().map(Column::new).collect(),
-            pairs: types.iter().skip(1).map(|_| Pairs::default()).collect(),
+            tuples: (types.len() > 1).then(|| Tuples::new(types.len())),
         }
     }
 
     pub(super) fn len(&self) -> usize {
-        match self.pairs.last() {
-            Some(pairs) => pairs.of.len(),
+        match &self.tuples {
+            Some(tuples) => tuples.len(),
             None => self.columns.first().map_or(0, |column| column.values.len),
         }
     }
 
     /// The group of each row.
     pub(super) fn number(&mut self, keys: &[ArrayRef], groups: &mut Vec<usize>) -> Result<()> {
-        let mut columns = self.columns.iter_mut().zip(keys);
-        let Some((first, key)) = columns.next() else {
-            return internal_err!("groups have no keys");
-        };
-        let mut numbers = Vec::new();
-        first.number(key, &mut numbers)?;
-        let (mut own, mut before) = (Vec::new(), first.values.len);
-        for ((column, key), pairs) in columns.zip(&mut self.pairs) {
-            column.number(key, &mut own)?;
-            pairs.number(&mut numbers, before, &own, column.values.len)?;
-            before = pairs.of.len();
+        if keys.len() != self.columns.len() {
+            return internal_err!("{} columns of keys, not {}", keys.len(), self.columns.len());
+        }
+        let mut numbers = Vec::with_capacity(keys.len());
+        for (column, key) in self.columns.iter_mut().zip(keys) {
+            numbers.push(column.number(key)?);
+        }
+        if let Some(tuples) = &mut self.tuples {
+            let counts: Vec<usize> = self.columns.iter().map(|column| column.values.len).collect();
+            return tuples.number(&numbers, &counts, groups);
         }
         groups.clear();
-        groups.extend(numbers.iter().map(|n| *n as usize));
+        groups.extend(numbers.iter().flatten().map(|n| *n as usize));
         Ok(())
     }
 
     pub(super) fn size(&self) -> usize {
         let columns: usize = self.columns.iter().map(Column::size).sum();
-        columns + self.pairs.iter().map(Pairs::size).sum::<usize>()
+        columns + self.tuples.as_ref().map_or(0, Tuples::size)
     }
 
     /// The numbers of the values of these groups, for each column.
-    pub(super) fn values_of(&self, mut groups: Vec<u32>) -> Vec<Vec<u32>> {
-        let mut columns = Vec::with_capacity(self.columns.len());
-        for Pairs { of, .. } in self.pairs.iter().rev() {
-            columns.push(groups.iter().map(|group| of[*group as usize].1).collect());
-            groups.iter_mut().for_each(|group| *group = of[*group as usize].0);
+    pub(super) fn values_of(&self, groups: Vec<u32>) -> Vec<Vec<u32>> {
+        match &self.tuples {
+            Some(tuples) => tuples.values_of(groups),
+            None => vec![groups],
         }
-        columns.push(groups);
-        columns.reverse();
-        columns
     }
 
     /// Removes and returns the keys of all groups, in their order.
     pub(super) fn take(&mut self) -> Result<Vec<ArrayRef>> {
         let numbers = self.values_of((0..self.len() as u32).collect());
-        self.pairs.fill_with(Pairs::default);
+        self.tuples = self.tuples.is_some().then(|| Tuples::new(self.columns.len()));
         let columns = self.columns.iter_mut().zip(numbers);
         columns.map(|(column, numbers)| column.take(numbers)).collect()
-    }
-}
-
-#[derive(Default)]
-struct Pairs {
-    /// Indexed by both numbers, the second one in the lower bits, as long as they are few.
-    near: Vec<u32>,
-    bits: u32,
-    far: HashMap<(u32, u32), u32, RandomState>,
-    of: Vec<(u32, u32)>,
-}
-
-impl Pairs {
-    /// Replaces first numbers by those of pairs. The numbers are less than `firsts` and `seconds`.
-    fn number(
-        &mut self,
-        first: &mut [u32],
-        firsts: usize,
-        second: &[u32],
-        seconds: usize,
-    ) -> Result<()> {
-        let bits = seconds.next_power_of_two().trailing_zeros();
-        let size = firsts.next_power_of_two().checked_mul(1 << bits).filter(|size| *size <= PAIRS);
-        let Some(size) = size.filter(|_| self.far.is_empty()) else {
-            self.near = Vec::new();
-            if self.far.is_empty() {
-                self.far = (0..).zip(&self.of).map(|(n, pair)| (*pair, n)).collect();
-            }
-            for (first, second) in first.iter_mut().zip(second) {
-                let (pair, next) = ((*first, *second), self.of.len() as u32);
-                *first = *self.far.entry(pair).or_insert(next);
-                if *first == next {
-                    self.of.push(pair);
-                }
-            }
-            return check(self.of.len());
-        };
-        if size > self.near.len() || bits != self.bits {
-            (self.bits, self.near) = (bits, vec![NONE; size]);
-            for (n, (a, b)) in (0..).zip(&self.of) {
-                self.near[((*a as usize) << bits) | *b as usize] = n;
-            }
-        }
-        for (first, second) in first.iter_mut().zip(second) {
-            let known = &mut self.near[((*first as usize) << bits) | *second as usize];
-            if *known == NONE {
-                *known = self.of.len() as u32;
-                self.of.push((*first, *second));
-            }
-            *first = *known;
-        }
-        Ok(())
-    }
-
-    fn size(&self) -> usize {
-        self.near.capacity() * size_of::<u32>()
-            + self.far.capacity() * size_of::<((u32, u32), u32)>()
-            + self.of.capacity() * size_of::<(u32, u32)>()
     }
 }
 
@@ -198,19 +125,26 @@ impl Column {
         Column { known, null: None, values }
     }
 
-    fn number(&mut self, keys: &ArrayRef, numbers: &mut Vec<u32>) -> Result<()> {
-        numbers.clear();
-        numbers.reserve(keys.len());
+    /// The number of each row. Keys that are texts may be the values of a dictionary.
+    fn number(&mut self, keys: &ArrayRef) -> Result<Vec<u32>> {
+        let mut numbers = Vec::with_capacity(keys.len());
         // The rows whose values have not been seen.
-        let mut new = New { rows: Vec::new(), next: self.values.len as u32, null: self.null };
+        let next = self.values.len as u32;
+        let mut new = New { next, null: self.null, ..New::default() };
         match &mut self.known {
-            Known::Integers(known) => known.number(keys, &mut new, numbers)?,
-            Known::Texts(known) => known.number(keys, &mut new, numbers)?,
+            Known::Integers(known) => known.number(keys, &mut new, &mut numbers)?,
+            Known::Texts(known) => known.number(keys, &mut new, &mut numbers)?,
         }
         self.null = new.null;
         if !new.rows.is_empty() {
             self.values.len = new.next as usize;
             let part = take(keys, &UInt32Array::from(new.rows), None)?;
+            // Not by a cast alone, to which a NULL among the values is an empty text.
+            let part = match part.as_any_dictionary_opt() {
+                Some(part) => take(part.values(), part.keys(), None)?,
+                None => part,
+            };
+            let part = cast(&part, &self.values.kind)?;
             // Views hold the texts of the whole batch.
             let part = match part.as_string_view_opt() {
                 Some(texts) => Arc::new(texts.gc()),
@@ -219,7 +153,8 @@ impl Column {
             self.values.bytes += part.get_array_memory_size();
             self.values.parts.push(part);
         }
-        check(self.values.len)
+        check(self.values.len)?;
+        Ok(numbers)
     }
 
     fn size(&self) -> usize {
@@ -239,33 +174,6 @@ impl Column {
         }
         let parts: Vec<&dyn Array> = parts.iter().map(AsRef::as_ref).collect();
         Ok(take(&concat(&parts)?, &UInt32Array::from(numbers), None)?)
-    }
-}
-
-/// Values that are seen for the first time in a batch.
-struct New {
-    rows: Vec<u32>,
-    next: u32,
-    null: Option<u32>,
-}
-
-impl New {
-    fn add(&mut self, row: usize) -> u32 {
-        let number = self.next;
-        self.rows.push(row as u32);
-        self.next += 1;
-        number
-    }
-
-    fn null(&mut self, row: usize) -> u32 {
-        match self.null {
-            Some(number) => number,
-            None => {
-                let number = self.add(row);
-                self.null = Some(number);
-                number
-            }
-        }
     }
 }
 
@@ -372,71 +280,5 @@ impl Integers {
 
     fn size(&self) -> usize {
         self.near.capacity() * size_of::<u32>() + self.far.capacity() * size_of::<(i64, u32)>()
-    }
-}
-
-/// Texts. Those of at most 12 bytes are identified by their views.
-struct Texts {
-    recent: [(u128, u32); RECENT],
-    short: HashMap<u128, u32, RandomState>,
-    long: HashMap<Box<str>, u32, RandomState>,
-    bytes: usize,
-}
-
-impl Default for Texts {
-    fn default() -> Self {
-        Texts {
-            recent: [(0, NONE); RECENT],
-            short: HashMap::default(),
-            long: HashMap::default(),
-            bytes: 0,
-        }
-    }
-}
-
-impl Texts {
-    fn number(&mut self, keys: &ArrayRef, new: &mut New, numbers: &mut Vec<u32>) -> Result<()> {
-        let keys = cast(keys, &DataType::Utf8View)?;
-        let texts = keys.as_string_view();
-        let nulls = texts.nulls().filter(|nulls| nulls.null_count() > 0);
-        for (row, view) in texts.views().iter().enumerate() {
-            let number = if nulls.is_some_and(|nulls| nulls.is_null(row)) {
-                new.null(row)
-            } else if *view as u32 <= INLINE {
-                self.short(*view, row, new)
-            } else {
-                self.long(texts.value(row), row, new)
-            };
-            numbers.push(number);
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn short(&mut self, view: u128, row: usize, new: &mut New) -> u32 {
-        let mixed = (view as u64 ^ (view >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let recent = &mut self.recent[(mixed >> 56) as usize % RECENT];
-        if recent.0 != view || recent.1 == NONE {
-            let number = *self.short.entry(view).or_insert_with(|| new.add(row));
-            *recent = (view, number);
-        }
-        recent.1
-    }
-
-    fn long(&mut self, text: &str, row: usize, new: &mut New) -> u32 {
-        if let Some(number) = self.long.get(text) {
-            return *number;
-        }
-        let number = new.add(row);
-        self.bytes += text.len();
-        self.long.insert(text.into(), number);
-        number
-    }
-
-    fn size(&self) -> usize {
-        self.bytes
-            + size_of::<Self>()
-            + self.short.capacity() * size_of::<(u128, u32)>()
-            + self.long.capacity() * size_of::<(Box<str>, u32)>()
     }
 }

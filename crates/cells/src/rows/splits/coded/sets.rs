@@ -107,9 +107,15 @@ impl Sets {
 
     /// The group of each row in a set.
     pub(super) fn groups_of(&mut self, at: usize, groups: &mut Vec<usize>) -> Result<()> {
+        let only = self.sets.len() == 1;
         let set = &mut self.sets[at];
-        let finest = &self.finest[set.finest];
+        let finest = &mut self.finest[set.finest];
         set.add(at, finest, &mut self.groups)?;
+        if only {
+            // Its groups are those of all sets.
+            mem::swap(groups, &mut finest.rows);
+            return Ok(());
+        }
         groups.clear();
         groups.extend(finest.rows.iter().map(|group| set.of_finest[*group] as usize));
         Ok(())

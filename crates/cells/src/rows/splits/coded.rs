@@ -10,9 +10,11 @@
 //! DataFusion's partial aggregate. Groups have the order of their first rows; DataFusion's may differ where two groups have
 //! one hash, so workers find groups in this way, too.
 //!
-//! Groups of several sets of keys ([`sets`]) are found in this way however many they are: the keys of a row are looked up in
-//! the finest sets alone, where DataFusion does so in each set.
+//! Groups of several sets of keys ([`sets`]) are found in this way however many they are: rows are aggregated in the finest
+//! sets alone, and the states of coarser sets are merged from theirs at the end. So sums of floats there have another order
+//! than DataFusion's, which aggregates the rows in each set.
 
+mod firsts;
 mod numbers;
 mod sets;
 
@@ -48,10 +50,7 @@ impl CodedExec {
     /// `None` if the types of the keys or the states of the calls are not supported.
     pub(super) fn of(partial: &AggregateExec) -> Result<Option<Self>> {
         let types = types(partial)?;
-        let has_states = partial
-            .aggr_expr()
-            .iter()
-            .all(|call| call.groups_accumulator_supported() && call.order_bys().is_empty());
+        let has_states = partial.aggr_expr().iter().all(|call| call.groups_accumulator_supported());
         let has_keys =
             Numbers::has(&types) && Sets::has(types.len(), partial.group_expr().groups());
         Ok((has_states && has_keys).then(|| CodedExec { partial: partial.clone() }))
@@ -139,6 +138,7 @@ fn slices(batch: &RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch>
 }
 
 struct Call {
+    /// The arguments, and behind them the keys of its order.
     arguments: Vec<Arc<dyn PhysicalExpr>>,
     filter: Option<Arc<dyn PhysicalExpr>>,
     states: Box<dyn GroupsAccumulator>,
@@ -166,12 +166,16 @@ struct Table {
 
 impl Table {
     fn new(aggregate: &AggregateExec, context: &Arc<TaskContext>) -> Result<Self> {
-        let calls = aggregate.aggr_expr().iter().zip(aggregate.filter_expr());
-        let calls = calls.map(|(call, filter)| {
+        let (calls, input) = (aggregate.aggr_expr(), aggregate.input().schema());
+        let calls = calls.iter().zip(aggregate.filter_expr()).map(|(call, filter)| {
+            let order = call.order_bys().iter().map(|key| key.expr.clone());
             Ok(Call {
-                arguments: call.expressions(),
+                arguments: call.expressions().into_iter().chain(order).collect(),
                 filter: filter.clone(),
-                states: call.create_groups_accumulator()?,
+                states: match firsts::accumulator(call, &input)? {
+                    Some(states) => states,
+                    None => call.create_groups_accumulator()?,
+                },
             })
         });
         let (by, types, schema) = (aggregate.group_expr(), types(aggregate)?, aggregate.schema());
@@ -191,7 +195,11 @@ impl Table {
         let values = self.calls.iter().map(|call| call.values(batch));
         let values = values.collect::<Result<Vec<_>>>()?;
         for set in 0..self.keys.count() {
-            self.keys.groups_of(set, &mut self.groups)?;
+            self.keys.add(set)?;
+            if !self.keys.has_rows(set) {
+                continue;
+            }
+            self.keys.groups_of(set, &mut self.groups);
             for (call, (arguments, filter)) in self.calls.iter_mut().zip(&values) {
                 let filter = filter.as_ref().map(|filter| filter.as_boolean());
                 call.states.update_batch(arguments, &self.groups, filter, self.keys.len())?;
@@ -206,10 +214,15 @@ impl Table {
             return Ok(());
         }
         self.keys.add_totals();
-        if self.keys.len() == 0 {
-            return Ok(());
+        match self.keys.len() {
+            0 => Ok(()),
+            _ => self.add_nothing(),
         }
-        // A row that no call takes: some states count groups without any row as those of rows without NULL.
+    }
+
+    /// Gives the states the number of groups with a row that no call takes. Some states count groups without any row as
+    /// those of rows without NULL.
+    fn add_nothing(&mut self) -> Result<()> {
         let none = BooleanArray::from(vec![false]);
         let schema = self.aggregate.input().schema();
         for call in &mut self.calls {
@@ -233,9 +246,17 @@ impl Table {
         if self.keys.len() == 0 {
             return Ok(RecordBatch::new_empty(self.aggregate.schema()));
         }
+        let merged = self.keys.merged();
+        if merged.is_some() {
+            self.add_nothing()?;
+        }
         let mut columns = self.keys.take()?;
-        for call in &mut self.calls {
-            columns.extend(call.states.state(EmitTo::All)?);
+        for (call, of) in self.calls.iter_mut().zip(self.aggregate.aggr_expr()) {
+            let states = call.states.state(EmitTo::All)?;
+            columns.extend(match &merged {
+                Some(merged) => merged.states(states, of.create_groups_accumulator()?)?,
+                None => states,
+            });
         }
         self.groups = Vec::new();
         self.memory.free();

@@ -13,19 +13,21 @@
 //! Groups of several sets of keys ([`sets`]) are found in this way however many they are: rows are aggregated in the finest
 //! sets alone, and the states of coarser sets are merged from theirs at the end. So sums of floats there have another order
 //! than DataFusion's, which aggregates the rows in each set.
+//!
+//! The groups of all splits are merged in the same way ([`results`]), as long as they fit into memory.
 
 mod firsts;
 mod numbers;
+mod results;
 mod sets;
 
+use super::aggregate_over;
 use super::groups::{evaluated, keys};
-use super::replaced;
 use crate::rows::single::{only_input, usual};
 use crate::walk::Walk;
 use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray, new_null_array};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::internal_datafusion_err;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -40,67 +42,68 @@ use sets::Sets;
 use std::fmt;
 use std::sync::Arc;
 
-/// A partial aggregate of few groups, or of several sets of keys.
+/// A partial aggregate of few groups, or of several sets of keys, or the aggregate that merges the groups of splits.
 #[derive(Debug)]
 pub(super) struct CodedExec {
-    partial: AggregateExec,
+    aggregate: AggregateExec,
 }
 
 impl CodedExec {
     /// `None` if the types of the keys or the states of the calls are not supported.
-    pub(super) fn of(partial: &AggregateExec) -> Result<Option<Self>> {
-        let types = types(partial)?;
-        let has_states = partial.aggr_expr().iter().all(|call| call.groups_accumulator_supported());
+    pub(super) fn of(aggregate: &AggregateExec) -> Result<Option<Self>> {
+        let types = types(aggregate)?;
+        let has_states =
+            aggregate.aggr_expr().iter().all(|call| call.groups_accumulator_supported());
         let has_keys =
-            Numbers::has(&types) && Sets::has(types.len(), partial.group_expr().groups());
-        Ok((has_states && has_keys).then(|| CodedExec { partial: partial.clone() }))
+            Numbers::has(&types) && Sets::has(types.len(), aggregate.group_expr().groups());
+        Ok((has_states && has_keys).then(|| CodedExec { aggregate: aggregate.clone() }))
     }
 
-    pub(super) fn partial(&self) -> &AggregateExec {
-        &self.partial
+    pub(super) fn aggregate(&self) -> &AggregateExec {
+        &self.aggregate
     }
 }
 
-/// The plan, whose partial aggregates with keys find their groups by numbers.
+/// The plan, whose aggregates of splits with keys find their groups by numbers, and so do those that merge them.
 pub(in crate::rows) fn with_coded_groups(
     plan: Arc<dyn ExecutionPlan>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
-    plan.replace_up(|node| {
-        let partial = node.downcast_ref::<AggregateExec>().filter(|aggregate| {
-            *aggregate.mode() == AggregateMode::Partial
-                && !aggregate.group_expr().is_true_no_grouping()
-                && aggregate.limit_options().is_none()
-                && *aggregate.input_order_mode() == InputOrderMode::Linear
-        });
-        let coded = partial.map(CodedExec::of).transpose()?.flatten();
-        Ok(coded.map(|coded| Arc::new(coded) as Arc<dyn ExecutionPlan>))
-    })
+    plan.replace_up(coded)
 }
 
-fn types(partial: &AggregateExec) -> Result<Vec<DataType>> {
-    let schema = partial.input().schema();
-    keys(partial).iter().map(|key| key.data_type(&schema)).collect()
+/// An aggregate that finds its groups by numbers; `None` for other operators.
+pub(super) fn coded(node: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let aggregate = node.downcast_ref::<AggregateExec>().filter(|aggregate| {
+        matches!(aggregate.mode(), AggregateMode::Partial | AggregateMode::Final)
+            && !aggregate.group_expr().is_true_no_grouping()
+            && aggregate.limit_options().is_none()
+            && *aggregate.input_order_mode() == InputOrderMode::Linear
+    });
+    let coded = aggregate.map(CodedExec::of).transpose()?.flatten();
+    Ok(coded.map(|coded| Arc::new(coded) as Arc<dyn ExecutionPlan>))
+}
+
+fn types(aggregate: &AggregateExec) -> Result<Vec<DataType>> {
+    let schema = aggregate.input().schema();
+    keys(aggregate).iter().map(|key| key.data_type(&schema)).collect()
 }
 
 impl DisplayAs for CodedExec {
     fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("CodedExec: ")?;
-        self.partial.fmt_as(format, f)
+        self.aggregate.fmt_as(format, f)
     }
 }
 
 impl ExecutionPlan for CodedExec {
-    usual!(name, properties of partial, children of partial, expressions of partial);
+    usual!(name, properties of aggregate, children of aggregate, expressions of aggregate);
 
     fn with_new_children(
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let partial: Arc<dyn ExecutionPlan> = Arc::new(self.partial.clone());
-        let partial = replaced(&partial, vec![only_input(self.name(), children)?])?;
-        let partial = partial.downcast_ref::<AggregateExec>();
-        let partial = partial.ok_or_else(|| internal_datafusion_err!("not an aggregate"))?;
-        Ok(Arc::new(CodedExec { partial: partial.clone() }))
+        let input = only_input(self.name(), children)?;
+        Ok(Arc::new(CodedExec { aggregate: aggregate_over(&self.aggregate, input)? }))
     }
 
     fn execute(
@@ -108,9 +111,12 @@ impl ExecutionPlan for CodedExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        let input = self.partial.input().execute(partition, context.clone())?;
+        if *self.aggregate.mode() == AggregateMode::Final {
+            return results::execute(&self.aggregate, partition, &context);
+        }
+        let input = self.aggregate.input().execute(partition, context.clone())?;
         let batch_rows = context.session_config().batch_size().max(1);
-        let table = Table::new(&self.partial, &context)?;
+        let table = Table::new(&self.aggregate, &context)?;
         let states = stream::try_unfold(Some((input, table)), move |state| async move {
             let Some((mut input, mut table)) = state else { return Ok(None) };
             while let Some(batch) = input.try_next().await? {

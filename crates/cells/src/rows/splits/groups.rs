@@ -14,7 +14,7 @@
 //! if groups are many. These are further inputs, one of which is read instead of the splits. The first rows are read here
 //! in any case.
 
-use super::coded::CodedExec;
+use super::coded::{CodedExec, coded};
 use super::gather::{bounds, bounds_of, coalesced, gathered, memory_of, partitions_of};
 use super::in_order::in_order;
 use super::parts::{PartGroups, PartsExec, STATE, aggregate_over, by_parts, count_parts};
@@ -360,6 +360,7 @@ async fn groups(
                     final_over(&partial, computed)?
                 }
             };
+            let plan = coded(&plan)?.unwrap_or(plan);
             return plan.execute(0, context);
         }
         Groups::Few | Groups::All if splits == 1 => {

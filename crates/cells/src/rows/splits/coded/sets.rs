@@ -174,9 +174,12 @@ impl Sets {
             finer.extend_from_slice(&self.sets[from].of_finest);
             own.extend(set.of_finest.iter().map(|group| *group as usize));
         }
+        if own.is_empty() {
+            return None;
+        }
         let is_merged = self.groups.iter().map(|(set, _)| !self.has_rows(*set as usize));
-        let is_merged = is_merged.map(Some).collect();
-        (!own.is_empty()).then(|| Merged { finer: UInt32Array::from(finer), own, is_merged })
+        let is_merged = BooleanArray::from(is_merged.collect::<Vec<bool>>());
+        Some(Merged { finer: UInt32Array::from(finer), own, is_merged })
     }
 
     /// Adds the group of each set without keys, which has one even if there are no rows.

@@ -205,16 +205,8 @@ pub(crate) trait Value:
 {
     type Arrow: ArrowPrimitiveType<Native = Self>;
 
-    /// True if many values are divided by their [`Value::bucket`].
-    const HAS_BUCKETS: bool = false;
-
     /// A total order.
     fn order(&self, other: &Self) -> Ordering;
-
-    /// A number that does not decrease in the order of values.
-    fn bucket(&self) -> u16 {
-        0
-    }
 
     /// The value between two, of which the first one is smaller, in proportion to a weight.
     fn between(self, upper: Self, weight: f64) -> Self;
@@ -225,17 +217,8 @@ pub(crate) trait Value:
 impl Value for f64 {
     type Arrow = Float64Type;
 
-    const HAS_BUCKETS: bool = true;
-
     fn order(&self, other: &Self) -> Ordering {
         self.total_cmp(other)
-    }
-
-    /// The sign, the exponent and the first bits of the fraction.
-    fn bucket(&self) -> u16 {
-        let bits = self.to_bits();
-        let is_negative = bits >> 63 == 1;
-        ((if is_negative { !bits } else { bits | (1 << 63) }) >> 48) as u16
     }
 
     fn between(self, upper: Self, weight: f64) -> Self {

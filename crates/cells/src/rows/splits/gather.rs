@@ -315,3 +315,34 @@ impl ExecutionPlan for GatherExec {
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use datafusion::arrow::array::{ArrayRef, Int64Array, ListArray};
+    use datafusion::arrow::buffer::OffsetBuffer;
+    use datafusion::arrow::compute::concat_batches;
+    use datafusion::arrow::datatypes::{DataType, Field};
+
+    /// Rows with lists of `len` numbers.
+    fn lists(rows: usize, len: usize) -> RecordBatch {
+        let field = Arc::new(Field::new_list_field(DataType::Int64, true));
+        let offsets = OffsetBuffer::from_lengths(std::iter::repeat_n(len, rows));
+        let numbers = Arc::new(Int64Array::from_iter_values(0..(rows * len) as i64));
+        let lists: ArrayRef = Arc::new(ListArray::new(field, offsets, numbers, None));
+        RecordBatch::try_from_iter([("l", lists)]).unwrap()
+    }
+
+    #[tokio::test]
+    async fn batches_with_long_lists_are_not_joined() {
+        let batches = [lists(2, 1), lists(1, LONG_LISTS + 1), lists(3, 1), lists(1, 2)];
+        let schema = batches[0].schema();
+        let rows = stream::iter(batches.clone().map(Ok)).boxed();
+        let joined = coalesced(rows, schema.clone(), 100);
+        let joined: Vec<RecordBatch> = joined.try_collect().await.unwrap();
+        assert_eq!(joined.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [2, 1, 4]);
+        let all = concat_batches(&schema, &batches).unwrap();
+        assert_eq!(concat_batches(&schema, &joined).unwrap(), all);
+    }
+}

@@ -1,7 +1,7 @@
 //! The values of each group, one or two of which are its result.
 //!
-//! Rows come with their groups and are sorted by group once, in linear time. Lists of partial results stay where they are.
-//! Of a large group, only the values that have the first bits of the result are copied and compared.
+//! Rows come with their groups and are sorted by group once, in linear time. Lists of partial results stay where they are;
+//! the values of a group are copied for its result.
 
 use std::mem::take;
 use std::ops::Range;
@@ -17,10 +17,8 @@ use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use super::{Value, neighbours, place_of, values_of};
 use crate::rows::go_on;
 
-/// Values of a group from which on they are divided by their first bits.
-const LARGE: usize = 1 << 15;
-
-const BUCKETS: usize = 1 << 16;
+/// Values are charged with the copies that their results and states need.
+const COPIES: usize = 2;
 
 /// Lists that have fewer values on average become rows.
 const SHORT_LISTS: usize = 3;
@@ -77,7 +75,8 @@ impl<V: Value> Collected<V> {
 
     fn push(&mut self, list: Lists<V>) {
         let values: usize = list.spans.iter().map(|span| span.len as usize).sum();
-        self.list_bytes += values * size_of::<V>() + list.spans.capacity() * size_of::<Span>();
+        self.list_bytes +=
+            COPIES * values * size_of::<V>() + list.spans.capacity() * size_of::<Span>();
         self.lists.push(list);
     }
 
@@ -195,16 +194,16 @@ impl<V: Value> GroupsAccumulator for Collected<V> {
 
     fn evaluate(&mut self, emit: EmitTo) -> Result<ArrayRef> {
         let of = self.leaving(emit);
-        let (mut results, mut chosen) = (Vec::with_capacity(of.count()), Chosen::default());
+        let (mut results, mut values) = (Vec::with_capacity(of.count()), Vec::new());
         for group in 0..of.count() {
             go_on()?;
-            let parts = of.parts(group);
-            let count: usize = parts.iter().map(|part| part.len()).sum();
-            let Some((low, weight)) = place_of(count, self.at) else {
+            values.clear();
+            of.parts(group).into_iter().for_each(|part| values.extend_from_slice(part));
+            let Some((low, weight)) = place_of(values.len(), self.at) else {
                 results.push(None);
                 continue;
             };
-            let (lower, upper) = chosen.at(&parts, count, low);
+            let (lower, upper) = neighbours(&mut values, low);
             results.push(Some(match upper {
                 Some(upper) if weight > 0.0 => (self.between)(lower, upper, weight),
                 _ => lower,
@@ -257,7 +256,7 @@ impl<V: Value> GroupsAccumulator for Collected<V> {
 
     fn size(&self) -> usize {
         size_of_val(self)
-            + self.rows.capacity() * size_of::<V>()
+            + COPIES * self.rows.capacity() * size_of::<V>()
             + self.of_rows.capacity() * size_of::<u32>()
             + self.list_bytes
     }
@@ -324,52 +323,6 @@ impl<V: Value> ByGroup<V> {
     }
 }
 
-/// Chooses a value of a group by its place.
-struct Chosen<V> {
-    /// The values that may have the place.
-    values: Vec<V>,
-    counts: Vec<usize>,
-}
-
-impl<V> Default for Chosen<V> {
-    fn default() -> Self {
-        Chosen { values: Vec::new(), counts: Vec::new() }
-    }
-}
-
-impl<V: Value> Chosen<V> {
-    /// The value at a place in the order of all `count` ones, and the next one.
-    fn at(&mut self, parts: &[&[V]], count: usize, place: usize) -> (V, Option<V>) {
-        self.values.clear();
-        if !V::HAS_BUCKETS || count < LARGE {
-            parts.iter().for_each(|part| self.values.extend_from_slice(part));
-            return neighbours(&mut self.values, place);
-        }
-        self.counts.clear();
-        self.counts.resize(BUCKETS, 0);
-        for value in parts.iter().copied().flatten() {
-            self.counts[usize::from(value.bucket())] += 1;
-        }
-        let (mut first, mut before) = (0, 0);
-        while before + self.counts[first] <= place {
-            before += self.counts[first];
-            first += 1;
-        }
-        // The next value may be in another bucket.
-        let (mut last, mut within) = (first, before + self.counts[first]);
-        while within <= place + 1 && within < count {
-            last += 1;
-            within += self.counts[last];
-        }
-        let wanted = first as u16..=last as u16;
-        for part in parts {
-            let found = part.iter().filter(|value| wanted.contains(&value.bucket()));
-            self.values.extend(found);
-        }
-        neighbours(&mut self.values, place - before)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
@@ -417,27 +370,6 @@ mod tests {
         // quantile_cont of -0.5, 4, 1, 3 and 2.
         assert_eq!(&all.evaluate(EmitTo::All).unwrap(), &floats(&[Some(1.0)])[0]);
         assert_eq!(all.evaluate(EmitTo::All).unwrap().len(), 0);
-    }
-
-    /// Values of both signs, in an order that is not theirs, and some that are no numbers or infinite.
-    #[test]
-    fn values_of_large_groups_are_found_by_their_first_bits() {
-        let number = |i: u64| f64::from_bits(i.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(7));
-        let numbers: Vec<f64> = (0..40_000).map(number).collect();
-        let few = [f64::INFINITY, -0.0, 0.0, f64::NAN, 1.5, 1.5];
-        let few: Vec<f64> = (0..40_000).map(|i| few[i * 7 % few.len()]).collect();
-        for values in [numbers, few] {
-            let mut sorted = values.clone();
-            sorted.sort_by(f64::total_cmp);
-            let parts = [&values[..11_000], &values[11_000..11_001], &values[11_001..]];
-            let mut chosen = Chosen::default();
-            for place in [0, 1, 6_665, 6_666, 13_332, 19_999, 20_000, 39_998, 39_999] {
-                let (lower, upper) = chosen.at(&parts, values.len(), place);
-                assert_eq!(lower.to_bits(), sorted[place].to_bits(), "{place}");
-                let next = sorted.get(place + 1).map(|next| next.to_bits());
-                assert_eq!(upper.map(f64::to_bits), next, "{place}");
-            }
-        }
     }
 
     /// Expected values from DuckDB 2.0.

@@ -25,7 +25,7 @@ use super::aggregate_over;
 use super::groups::{evaluated, keys};
 use crate::rows::single::{only_input, usual};
 use crate::walk::Walk;
-use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray, new_null_array};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, new_null_array};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::error::{DataFusionError, Result};
@@ -151,11 +151,13 @@ struct Call {
 }
 
 impl Call {
-    /// The arguments and the filter for the rows of a batch.
+    /// The arguments and the filter for the rows of a batch; `None` if it holds for all.
     fn values(&self, batch: &RecordBatch) -> Result<(Vec<ArrayRef>, Option<ArrayRef>)> {
         let filter = self.filter.as_ref();
         let filter = filter.map(|filter| filter.evaluate(batch)?.into_array(batch.num_rows()));
-        Ok((evaluated(&self.arguments, batch)?, filter.transpose()?))
+        let filter = filter.transpose()?;
+        let filter = filter.filter(|holds| holds.as_boolean().true_count() < holds.len());
+        Ok((evaluated(&self.arguments, batch)?, filter))
     }
 }
 

@@ -33,8 +33,7 @@ pub(super) fn execute(
 ) -> Result<SendableRecordBatchStream> {
     let input = aggregate.input().execute(partition, context.clone())?;
     let (schema, table) = (aggregate.schema(), Table::new(aggregate, context)?);
-    let (aggregate, context) = (aggregate.clone(), context.clone());
-    let results = async move { results(table, input, aggregate, context).await };
+    let results = results(table, input, aggregate.clone(), context.clone());
     let results = stream::once(results).try_flatten();
     Ok(Box::pin(RecordBatchStreamAdapter::new(schema, results)))
 }

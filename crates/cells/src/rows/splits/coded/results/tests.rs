@@ -17,8 +17,7 @@ fn rows(batch: usize) -> RecordBatch {
     let first = batch * 500;
     let hash = |i: usize, salt: usize| (i * 2_654_435_761 + salt * 40_503) >> 9;
     let range = || first..first + 500;
-    let a: StringArray =
-        range().map(|i| Some(hash(i, 1) % (5 + batch)).map(|a| format!("a{a}"))).collect();
+    let a: StringArray = range().map(|i| Some(format!("a{}", hash(i, 1) % (5 + batch)))).collect();
     let d: Date32Array =
         range().map(|i| Some((hash(i, 2) % 40) as i32).filter(|d| *d > 0)).collect();
     let n: Int64Array = range().map(|i| Some((hash(i, 3) % 1009) as i64)).collect();

@@ -123,7 +123,7 @@ pub(super) fn with_splits(
 /// its keys the name of the aggregate.
 pub(super) fn name_of(node: &Arc<dyn ExecutionPlan>) -> &str {
     if let Some(coded) = node.downcast_ref::<CodedExec>() {
-        return coded.partial().name();
+        return coded.aggregate().name();
     }
     let join = node.downcast_ref::<GraceJoinExec>();
     join.map_or_else(|| node.name(), |grace| grace.join().name())

@@ -2,6 +2,7 @@
 //! one, so that it does not depend on the order of the rows.
 
 mod counts;
+mod near;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

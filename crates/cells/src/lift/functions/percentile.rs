@@ -1,6 +1,8 @@
 //! `percentile_cont` with the exact weight (DataFusion's rounds the weight of the upper value to six digits). It
 //! merges all states, where DataFusion's (55.2) merges only the first of several. `percentile_cont` and `median` of times,
-//! spans and intervals; dates are times here.
+//! spans and intervals; dates are times here. Values of groups are [`Collected`].
+
+mod collected;
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -25,6 +27,7 @@ use super::discrete::list_of;
 use super::inner::{hashed_by, of_inner, scalar};
 use super::recomputed;
 use super::temporal::{is_temporal, with_times};
+use collected::Collected;
 
 const MEDIAN: &str = "median";
 
@@ -102,16 +105,37 @@ impl AggregateUDFImpl for Percentile {
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs) -> bool {
-        self.is_median()
-            && !is_temporal(args.return_type())
-            && self.inner.groups_accumulator_supported(args)
+        is_collected(&args)
+            || (self.is_median()
+                && !is_temporal(args.return_type())
+                && self.inner.groups_accumulator_supported(args))
     }
 
     fn create_groups_accumulator(
         &self,
         args: AccumulatorArgs,
     ) -> Result<Box<dyn GroupsAccumulator>> {
-        self.inner.create_groups_accumulator(args)
+        if !is_collected(&args) {
+            return self.inner.create_groups_accumulator(args);
+        }
+        let (of, is_median) = (args.return_type().clone(), self.is_median());
+        let at = if is_median { Some(0.5) } else { percentile(&args)? };
+        if !is_temporal(&of) {
+            // Rejects a percentile that is not from 0 to 1.
+            self.inner.accumulator(args)?;
+        }
+        let at = checked(at)?;
+        Ok(match of {
+            DataType::Interval(_) => {
+                Box::new(Collected::<IntervalMonthDayNano>::new(at, between, of))
+            }
+            // As DataFusion's median of floats.
+            DataType::Float64 if is_median => {
+                Box::new(Collected::<f64>::new(at, |lower, upper, _| (lower + upper) / 2.0, of))
+            }
+            DataType::Float64 => Box::new(Collected::<f64>::new(at, between, of)),
+            _ => Box::new(Collected::<i64>::new(at, between, of)),
+        })
     }
 
     fn simplify(&self) -> Option<AggregateFunctionSimplification> {
@@ -133,10 +157,7 @@ fn exact(args: &AccumulatorArgs) -> Result<Option<Exact<f64>>> {
 }
 
 fn of_times(args: &AccumulatorArgs, is_median: bool) -> Result<Box<dyn Accumulator>> {
-    let at = if is_median { Some(0.5) } else { percentile(args)? };
-    let Some(at) = at.filter(|at| (0.0..=1.0).contains(at)) else {
-        return plan_err!("`percentile_cont` takes a constant fraction from 0 to 1");
-    };
+    let at = checked(if is_median { Some(0.5) } else { percentile(args)? })?;
     let (of, is_distinct) = (args.return_type().clone(), args.is_distinct);
     Ok(match of {
         DataType::Interval(_) => {
@@ -144,6 +165,21 @@ fn of_times(args: &AccumulatorArgs, is_median: bool) -> Result<Box<dyn Accumulat
         }
         _ => Box::new(Exact::<i64> { is_distinct, ..Exact::new(at, of) }),
     })
+}
+
+/// True for calls whose groups are [`Collected`].
+fn is_collected(args: &AccumulatorArgs) -> bool {
+    let of = args.return_type();
+    let is_same = args.expr_fields.first().is_some_and(|field| field.data_type() == of);
+    is_same && !args.is_distinct && (*of == DataType::Float64 || is_temporal(of))
+}
+
+/// The percentile, which is from 0 to 1.
+fn checked(at: Option<f64>) -> Result<f64> {
+    match at.filter(|at| (0.0..=1.0).contains(at)) {
+        Some(at) => Ok(at),
+        None => plan_err!("`percentile_cont` takes a constant fraction from 0 to 1"),
+    }
 }
 
 /// The percentile in ascending order; `None` if it is not a number, which is rejected elsewhere.
@@ -356,17 +392,26 @@ impl<V: Value> Accumulator for Exact<V> {
 
 /// The value at `at · (n - 1)` of the sorted values, between two of them in proportion; NaN is the greatest.
 fn interpolated<V: Value>(values: &mut [V], is_sorted: bool, at: f64) -> Option<V> {
-    let last = values.len().checked_sub(1)?;
-    let place = at.clamp(0.0, 1.0) * last as f64;
-    let low = place.floor() as usize;
-    let weight = place - low as f64;
-    let (lower, upper) = if is_sorted {
-        (values[low], values.get(low + 1).copied())
-    } else {
-        let (_, &mut lower, above) = values.select_nth_unstable_by(low, V::order);
-        (lower, above.iter().copied().min_by(V::order))
+    let (low, weight) = place_of(values.len(), at)?;
+    let (lower, upper) = match is_sorted {
+        true => (values[low], values.get(low + 1).copied()),
+        false => neighbours(values, low),
     };
     Some(upper.map_or(lower, |upper| between(lower, upper, weight)))
+}
+
+/// The place of a percentile of some values: that of the value below, and the part of the distance to the next one;
+/// `None` if there are no values.
+fn place_of(values: usize, at: f64) -> Option<(usize, f64)> {
+    let place = at.clamp(0.0, 1.0) * values.checked_sub(1)? as f64;
+    let low = place.floor();
+    Some((low as usize, place - low))
+}
+
+/// The value at a place in the order, and the next one.
+fn neighbours<V: Value>(values: &mut [V], place: usize) -> (V, Option<V>) {
+    let (_, &mut lower, above) = values.select_nth_unstable_by(place, V::order);
+    (lower, above.iter().copied().min_by(V::order))
 }
 
 /// The value between two neighbours at this part of their distance.

@@ -7,7 +7,7 @@ use super::replaced;
 use crate::rows::remote::RemoteExec;
 use crate::rows::single::{self, over, shown, usual};
 use crate::rows::stop::unchecked;
-use datafusion::arrow::array::Array;
+use datafusion::arrow::array::{Array, AsArray};
 use datafusion::arrow::compute::BatchCoalescer;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
@@ -34,6 +34,9 @@ const HELD_MAX: usize = 256 << 20;
 /// Batches that are taken together, and an upper bound on their bytes.
 const UNIT_BATCHES: usize = 8;
 const UNIT_BYTES: usize = 32 << 20;
+
+/// Elements of the lists of a batch that is not joined with others.
+const LONG_LISTS: usize = 1 << 14;
 
 /// Memory that a split may need. Where a statement has less for each of several, they run one at a time.
 pub(in crate::rows) const SPLIT_BYTES: usize = 32 << 20;
@@ -199,7 +202,8 @@ pub(super) fn partitions_of(
     })
 }
 
-/// Joins small batches to batches of `batch_rows` rows: small splits, and groups of few rows, yield many of them.
+/// Joins small batches to batches of `batch_rows` rows: small splits, and groups of few rows, yield many of them. Batches
+/// with long lists stay as they are: they would be copied, and wait for others.
 pub(super) fn coalesced(
     rows: BoxStream<'static, Result<RecordBatch>>,
     schema: SchemaRef,
@@ -207,7 +211,15 @@ pub(super) fn coalesced(
 ) -> BoxStream<'static, Result<RecordBatch>> {
     let joined = BatchCoalescer::new(schema, batch_rows)
         .with_biggest_coalesce_batch_size(Some(batch_rows / 2));
-    through(joined, rows, batch_rows)
+    through(joined, rows, batch_rows, has_long_lists)
+}
+
+/// True if the lists of a column have many elements.
+fn has_long_lists(batch: &RecordBatch) -> bool {
+    batch.columns().iter().filter_map(|column| column.as_list_opt::<i32>()).any(|lists| {
+        let offsets = lists.value_offsets();
+        (offsets[offsets.len() - 1] - offsets[0]) as usize > LONG_LISTS
+    })
 }
 
 /// Batches of exactly `batch_rows` rows, and a last one of fewer.
@@ -216,23 +228,32 @@ pub(super) fn exactly(
     schema: SchemaRef,
     batch_rows: usize,
 ) -> BoxStream<'static, Result<RecordBatch>> {
-    through(BatchCoalescer::new(schema, batch_rows), rows, batch_rows)
+    through(BatchCoalescer::new(schema, batch_rows), rows, batch_rows, |_| false)
 }
 
+/// Batches for which `is_apart` holds are not joined.
 fn through(
     joined: BatchCoalescer,
     rows: BoxStream<'static, Result<RecordBatch>>,
     batch_rows: usize,
+    is_apart: fn(&RecordBatch) -> bool,
 ) -> BoxStream<'static, Result<RecordBatch>> {
-    let state = (Some(rows), joined);
-    let batches = stream::try_unfold(state, move |(mut rows, mut joined)| async move {
+    let state = (Some(rows), joined, None);
+    let batches = stream::try_unfold(state, move |(mut rows, mut joined, mut apart)| async move {
         loop {
             if let Some(batch) = joined.next_completed_batch() {
                 let batch = if batch.num_rows() < batch_rows / 2 { fitted(batch)? } else { batch };
-                return Ok(Some((batch, (rows, joined))));
+                return Ok(Some((batch, (rows, joined, apart))));
+            }
+            if let Some(batch) = apart.take() {
+                return Ok(Some((batch, (rows, joined, apart))));
             }
             let Some(left) = &mut rows else { return Ok(None) };
             match left.try_next().await? {
+                Some(batch) if is_apart(&batch) => {
+                    joined.finish_buffered_batch()?;
+                    apart = Some(batch);
+                }
                 Some(batch) => joined.push_batch(batch)?,
                 None => {
                     rows = None;
@@ -292,5 +313,36 @@ impl ExecutionPlan for GatherExec {
         };
         let rows = coalesced(rows, self.schema(), batch_rows);
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), rows)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use datafusion::arrow::array::{ArrayRef, Int64Array, ListArray};
+    use datafusion::arrow::buffer::OffsetBuffer;
+    use datafusion::arrow::compute::concat_batches;
+    use datafusion::arrow::datatypes::{DataType, Field};
+
+    /// Rows with lists of `len` numbers.
+    fn lists(rows: usize, len: usize) -> RecordBatch {
+        let field = Arc::new(Field::new_list_field(DataType::Int64, true));
+        let offsets = OffsetBuffer::from_lengths(std::iter::repeat_n(len, rows));
+        let numbers = Arc::new(Int64Array::from_iter_values(0..(rows * len) as i64));
+        let lists: ArrayRef = Arc::new(ListArray::new(field, offsets, numbers, None));
+        RecordBatch::try_from_iter([("l", lists)]).unwrap()
+    }
+
+    #[tokio::test]
+    async fn batches_with_long_lists_are_not_joined() {
+        let batches = [lists(2, 1), lists(1, LONG_LISTS + 1), lists(3, 1), lists(1, 2)];
+        let schema = batches[0].schema();
+        let rows = stream::iter(batches.clone().map(Ok)).boxed();
+        let joined = coalesced(rows, schema.clone(), 100);
+        let joined: Vec<RecordBatch> = joined.try_collect().await.unwrap();
+        assert_eq!(joined.iter().map(RecordBatch::num_rows).collect::<Vec<_>>(), [2, 1, 4]);
+        let all = concat_batches(&schema, &batches).unwrap();
+        assert_eq!(concat_batches(&schema, &joined).unwrap(), all);
     }
 }

@@ -7,21 +7,23 @@
 //! Where rows share few groups, each split computes its own and the results are merged in the order of the splits. Where
 //! groups are many, that would compute each group several times: there the rows go to parts by their keys, and each
 //! part computes its groups alone, from rows in their order ([`PartsExec`]). The first rows decide, so the choice follows
-//! from the data. Aggregates that cannot be merged, as percentiles, take the second way.
+//! from the data. Aggregates that cannot be merged take the second way, and so do percentiles whose values do not fit into
+//! memory: the partial results of a percentile are its values.
 //!
 //! Workers may compute the groups of each split, if groups are few, and the groups of each part or the rows of each split,
 //! if groups are many. These are further inputs, one of which is read instead of the splits. The first rows are read here
 //! in any case.
 
-use super::coded::CodedExec;
+use super::coded::{CodedExec, coded};
 use super::dictionaries::{texts_of, texts_over};
-use super::gather::{bounds, bounds_of, coalesced, gathered, partitions_of};
+use super::gather::{bounds, bounds_of, coalesced, gathered, memory_of, partitions_of};
 use super::in_order::in_order;
 use super::parts::{PartGroups, PartsExec, STATE, aggregate_over, by_parts, count_parts};
 use super::replaced;
 use super::scatter::value_bytes;
 use crate::rows::single::{self, only_input, over, shown_by_name, usual};
 use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::hash_utils::create_hashes;
 use datafusion::common::internal_err;
@@ -30,8 +32,10 @@ use datafusion::error::Result;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
@@ -81,19 +85,63 @@ const MERGED: [&str; 27] = [
     "mode",
 ];
 
+/// Aggregates of all values of a group, which are merged if they fit into memory.
+const COLLECTED: [&str; 2] = ["median", "percentile_cont"];
+
+/// Bytes that a collected value may take, and the part of a statement's memory that all of them may take.
+const COLLECTED_BYTES: usize = 16;
+const COLLECTED_SHARE: usize = 2;
+
 /// Prefix of the names of sketches, which are compressed after each batch: their bits depend on the ends of batches. The
 /// batches of a part end where the memory of a unit does, and rows from workers take another memory.
 const SKETCHES: &str = "approx_";
 
 /// True if all calls of an aggregate can be merged from parts.
 pub(super) fn is_merged(aggregate: &AggregateExec) -> bool {
+    let by = aggregate.group_expr();
+    // Coarser sets of keys are merged from the groups of finer ones, which have not the order of the rows.
+    let is_single = by.is_single();
+    let has_groups = is_single && !by.is_true_no_grouping();
     aggregate.aggr_expr().iter().all(|call| {
+        let name = call.fun().name();
+        let is_known = match call.order_bys().is_empty() {
+            true => MERGED.contains(&name) || (has_groups && is_collected(call)),
+            false => is_single && is_first_of_equal(call, has_groups),
+        };
         // DataFusion's bounds of partial `min` and `max` compare by an order that nested values with NULL do not have.
-        MERGED.contains(&call.fun().name())
-            && !call.is_distinct()
-            && call.order_bys().is_empty()
-            && !call.field().data_type().is_nested()
+        is_known && !call.is_distinct() && !call.field().data_type().is_nested()
     })
+}
+
+/// True for calls with an order whose result is that of the first one of equal rows, whatever parts they are in. The last
+/// value of all rows, or of a type without states of several groups, depends on the ends of batches.
+fn is_first_of_equal(call: &AggregateFunctionExpr, has_groups: bool) -> bool {
+    match call.fun().name() {
+        "first_value" => true,
+        "last_value" => has_groups && call.groups_accumulator_supported(),
+        _ => false,
+    }
+}
+
+/// True for calls whose states are all values of a group.
+fn is_collected(call: &AggregateFunctionExpr) -> bool {
+    let field = call.field();
+    COLLECTED.contains(&call.fun().name())
+        && matches!(field.data_type(), DataType::Float64 | DataType::Timestamp(..))
+}
+
+/// True if the states of all groups fit into memory, as far as the number of rows is known.
+fn has_room(aggregate: &AggregateExec, context: &TaskContext) -> bool {
+    let calls = aggregate.aggr_expr().iter().filter(|call| is_collected(call)).count();
+    if calls == 0 {
+        return true;
+    }
+    let input = aggregate.input().as_ref();
+    // An estimate that fails is an unknown number.
+    let known = StatisticsContext::new().compute(input, &StatisticsArgs::new()).ok();
+    let rows = known.and_then(|known| known.num_rows.get_value().copied());
+    let most = memory_of(context) / COLLECTED_SHARE;
+    rows.is_some_and(|rows| rows.saturating_mul(calls * COLLECTED_BYTES) <= most)
 }
 
 /// The aggregate over its input, computed for each partition and merged in their order.
@@ -304,7 +352,7 @@ async fn groups(
         false => (aggregate.input().clone(), Groups::Many),
     };
     match groups {
-        Groups::Few if splits > 1 => {
+        Groups::Few if splits > 1 && has_room(&aggregate, &context) => {
             let plan = match elsewhere.groups {
                 // The rows that were read are dropped with `input`.
                 Some(remote) => {
@@ -319,6 +367,7 @@ async fn groups(
                     final_over(&partial, computed)?
                 }
             };
+            let plan = coded(&plan)?.unwrap_or(plan);
             return plan.execute(0, context);
         }
         Groups::Few | Groups::All if splits == 1 => {

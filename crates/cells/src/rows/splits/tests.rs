@@ -38,7 +38,7 @@ fn rows() -> RecordBatch {
     RecordBatch::try_from_iter(columns).unwrap()
 }
 
-pub(in crate::rows) const QUERIES: [&str; 52] = [
+pub(in crate::rows) const QUERIES: [&str; 55] = [
     "SELECT * FROM t",
     "SELECT id, v * 2 FROM t WHERE g = 3",
     "SELECT sum(v), avg(v), count(*), min(s), max(id), stddev(v) FROM t",
@@ -93,6 +93,10 @@ pub(in crate::rows) const QUERIES: [&str; 52] = [
     "SELECT id, sum(v) OVER (PARTITION BY g ORDER BY k, id), avg(v) OVER (PARTITION BY g, k ORDER BY id ROWS 3 PRECEDING), max(s) OVER (PARTITION BY g ORDER BY k), sum(v) OVER (ORDER BY g, k, id ROWS 9 PRECEDING) FROM t ORDER BY id",
     "SELECT id, sum(v / r) OVER (PARTITION BY s ORDER BY v, id ROWS 5 PRECEDING) FROM (SELECT s, id, v, rank() OVER (PARTITION BY s ORDER BY v, id) AS r FROM t) q ORDER BY id",
     "SELECT id, avg(d) OVER (PARTITION BY g ORDER BY id ROWS 3 PRECEDING), sum(v) FILTER (WHERE k > 4000) OVER (PARTITION BY g ORDER BY id ROWS 3 PRECEDING), sum(n) OVER (PARTITION BY g) FROM (SELECT id, g, k, v, CAST(v AS DECIMAL(12, 6)) AS d, count(*) OVER (PARTITION BY g, s) AS n FROM t) q ORDER BY id",
+    // States of few groups that have all values, or the first of equal rows.
+    "SELECT g, median(v), percentile_cont(v, 0.9), median(v + id) FILTER (WHERE k > 100), count(*) FROM t GROUP BY g ORDER BY g",
+    "SELECT g, first_value(s ORDER BY v DESC, id), last_value(id ORDER BY k % 5), first_value(id ORDER BY v DESC) FILTER (WHERE s IS NOT NULL), mode(k % 7), mode(s) FROM t GROUP BY g ORDER BY g",
+    "SELECT first_value(s ORDER BY v DESC), first_value(id ORDER BY k % 5) FROM t",
 ];
 
 /// Expressions that are evaluated for each distinct value: a condition, a key and arguments.

@@ -1,4 +1,5 @@
-//! How often each value occurs, in all rows or in each group, by a hash table of DataFusion's.
+//! How often each value occurs, in all rows or in each group, by a hash table of DataFusion's. Integers that lie close
+//! together are counted in another one first ([`Near`]).
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,6 +17,7 @@ use datafusion::physical_plan::aggregates::group_values::{GroupValues, new_group
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 
 use super::NAME;
+use super::near::{Counted, Near};
 use crate::lift::functions::discrete::list_of;
 use crate::lift::labels::canonical;
 
@@ -213,6 +215,8 @@ pub(super) struct Groups {
     of: DataType,
     order: SortOptions,
     counts: Counts,
+    /// Counts that are not in the other table; `None` if values lie too far apart, or are no integers.
+    near: Option<Near>,
     groups: usize,
 }
 
@@ -249,11 +253,20 @@ fn flat(lists: &ListArray) -> ArrayRef {
 impl Groups {
     pub(super) fn new(of: DataType, order: SortOptions) -> Result<Self> {
         let counts = Counts::new(vec![DataType::UInt64, kept_as(&of)])?;
-        Ok(Groups { of, order, counts, groups: 0 })
+        let near = Near::takes(&of).then(Near::default);
+        Ok(Groups { of, order, counts, near, groups: 0 })
+    }
+
+    /// Moves the counts of integers that lie close together to the table of all.
+    fn move_near(&mut self) -> Result<()> {
+        let Some(near) = &mut self.near else { return Ok(()) };
+        let Counted { groups, values, times } = near.take(&self.of)?;
+        self.counts.add(&[Arc::new(groups), values], Some(&times))
     }
 
     /// Removes and returns the values of all groups, or of the first ones.
     fn leaving(&mut self, emit_to: EmitTo) -> Result<Pairs> {
+        self.move_near()?;
         let (columns, times) = self.counts.take()?;
         let [groups, values] = columns.as_slice() else {
             return internal_err!("`{NAME}` has no table");
@@ -293,9 +306,16 @@ impl GroupsAccumulator for Groups {
     ) -> Result<()> {
         self.groups = total_num_groups;
         let Some(values) = values.first() else { return internal_err!("`{NAME}` of nothing") };
+        let mask = counted(values, opt_filter)?;
+        if let Some(near) = &mut self.near {
+            if near.add(values, group_indices, mask.as_ref(), total_num_groups)? {
+                return Ok(());
+            }
+            self.move_near()?;
+            self.near = None;
+        }
         let groups = group_indices.iter().map(|&group| group as u64);
         let groups: ArrayRef = Arc::new(UInt64Array::from_iter_values(groups));
-        let mask = counted(values, opt_filter)?;
         let values = kept(&filtered(values, mask.as_ref())?)?;
         self.counts.add(&[filtered(&groups, mask.as_ref())?, values], None)
     }
@@ -384,7 +404,7 @@ impl GroupsAccumulator for Groups {
     }
 
     fn size(&self) -> usize {
-        size_of_val(self) + self.counts.size()
+        size_of_val(self) + self.counts.size() + self.near.as_ref().map_or(0, Near::size)
     }
 }
 
@@ -392,7 +412,7 @@ impl GroupsAccumulator for Groups {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use arrow::array::{Float64Array, StringArray};
+    use arrow::array::{Float64Array, Int64Array, StringArray};
 
     fn texts(values: &[Option<&str>]) -> ArrayRef {
         Arc::new(StringArray::from(values.to_vec()))
@@ -453,5 +473,25 @@ mod tests {
         let all = merged.evaluate(EmitTo::All).unwrap();
         assert_eq!(&all, &texts(&[Some("x"), Some("z"), None]));
         assert_eq!(merged.evaluate(EmitTo::All).unwrap().len(), 0);
+    }
+
+    /// Expected values from DuckDB 2.0: the values of each group by `UNION ALL`, then `mode(x)`.
+    #[test]
+    fn integers_far_from_others_are_counted_with_them() {
+        let ints =
+            |values: &[Option<i64>]| -> ArrayRef { Arc::new(Int64Array::from(values.to_vec())) };
+        let mut groups = Groups::new(DataType::Int64, SortOptions::default()).unwrap();
+        groups
+            .update_batch(&[ints(&[Some(3), None, Some(3), Some(8)])], &[0, 0, 1, 1], None, 2)
+            .unwrap();
+        assert!(groups.near.is_some());
+        let mut merged = Groups::new(DataType::Int64, SortOptions::default()).unwrap();
+        merged.update_batch(&[ints(&[Some(-4), Some(8)])], &[1, 0], None, 2).unwrap();
+        merged.merge_batch(&groups.state(EmitTo::All).unwrap(), &[0, 1], 2).unwrap();
+        let far = ints(&[Some(i64::MAX), Some(i64::MIN), Some(i64::MAX), Some(3)]);
+        merged.update_batch(&[far], &[0, 1, 0, 1], None, 2).unwrap();
+        assert!(merged.near.is_none());
+        let modes = merged.evaluate(EmitTo::All).unwrap();
+        assert_eq!(&modes, &ints(&[Some(i64::MAX), Some(3)]));
     }
 }

@@ -5,15 +5,20 @@
 //!                                                     └─▶ group of ()
 //! ```
 //! A set is finest if no other set has all of its keys. The keys of rows are numbered for the finest sets alone. All rows
-//! of a group there share a group in a coarser set, which is looked up once, when the finer group is new. Groups of all
-//! sets have one order, that of DataFusion: by batches, of a batch by sets, of a set by rows.
+//! of a group there share a group in a coarser set, which is looked up once, when the finer group is new. So the states of
+//! a coarser set are merged from those of the finest one, in the order of its groups ([`Merged`]). Groups of all sets have
+//! one order, that of DataFusion: by batches, of a batch by sets, of a set by rows.
 
 use super::numbers::{Numbers, check};
-use datafusion::arrow::array::{Array, ArrayRef, UInt32Array, UInt64Array, new_null_array};
+use datafusion::arrow::array::{
+    Array, ArrayRef, BooleanArray, UInt32Array, UInt64Array, new_null_array,
+};
+use datafusion::arrow::compute::kernels::zip::zip;
 use datafusion::arrow::compute::{cast, concat, take};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::hash_utils::RandomState;
 use datafusion::error::Result;
+use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::mem;
@@ -47,8 +52,35 @@ struct Set {
     finest: usize,
     /// `None` if it has all keys of the finest set.
     coarser: Option<Coarser>,
+    /// The set whose states become those of this one; `None` if they are those of rows.
+    from: Option<usize>,
     /// For each group of the finest set the group here, as it is numbered among those of all sets.
     of_finest: Vec<u32>,
+}
+
+/// Groups of coarser sets, for each group of the finest set of each.
+pub(super) struct Merged {
+    finer: UInt32Array,
+    own: Vec<usize>,
+    /// For each group of all sets, whether its states are merged.
+    is_merged: BooleanArray,
+}
+
+impl Merged {
+    /// The states of all groups by the states of those in sets with rows. The accumulator is a new one.
+    pub(super) fn states(
+        &self,
+        states: Vec<ArrayRef>,
+        mut of: Box<dyn GroupsAccumulator>,
+    ) -> Result<Vec<ArrayRef>> {
+        let finer = states.iter().map(|state| Ok(take(state, &self.finer, None)?));
+        let finer = finer.collect::<Result<Vec<ArrayRef>>>()?;
+        // All at once: some states take a group that is not among these for one of rows without NULL.
+        of.merge_batch(&finer, &self.own, self.is_merged.len())?;
+        let merged = of.state(EmitTo::All)?;
+        let all = states.iter().zip(&merged);
+        all.map(|(own, merged)| Ok(zip(&self.is_merged, merged, own)?)).collect()
+    }
 }
 
 /// Some keys of a finest set.
@@ -85,9 +117,18 @@ impl Sets {
             let id = id_of(set, *before);
             *before += 1;
             let coarser = Coarser::of(&keys_of(set), &finest[of].keys);
-            Set { nulls: set.clone(), id, finest: of, coarser, of_finest: Vec::new() }
+            let of_finest = Vec::new();
+            Set { nulls: set.clone(), id, finest: of, coarser, from: None, of_finest }
         });
-        let sets = sets.collect();
+        let mut sets: Vec<Set> = sets.collect();
+        // The first set that has all keys of the finest one.
+        let first =
+            |of: usize| sets.iter().position(|set| set.finest == of && set.coarser.is_none());
+        let from: Vec<Option<usize>> = (0..)
+            .zip(&sets)
+            .map(|(at, set)| first(set.finest).filter(|first| *first != at))
+            .collect();
+        sets.iter_mut().zip(from).for_each(|(set, from)| set.from = from);
         Sets { types, finest, sets, groups: Vec::new(), id }
     }
 
@@ -100,25 +141,50 @@ impl Sets {
         self.groups.len()
     }
 
-    /// Numbers the rows of a batch. The groups of each set are requested afterwards, one set after the other.
+    /// Numbers the rows of a batch. Their groups are added afterwards, one set after the other.
     pub(super) fn number(&mut self, keys: &[ArrayRef]) -> Result<()> {
         self.finest.iter_mut().try_for_each(|finest| finest.number(keys))
     }
 
-    /// The group of each row in a set.
-    pub(super) fn groups_of(&mut self, at: usize, groups: &mut Vec<usize>) -> Result<()> {
-        let only = self.sets.len() == 1;
+    /// Adds the new groups of a set.
+    pub(super) fn add(&mut self, at: usize) -> Result<()> {
         let set = &mut self.sets[at];
+        let finest = &self.finest[set.finest];
+        set.add(at, finest, &mut self.groups)
+    }
+
+    /// True if the states of a set are those of rows.
+    pub(super) fn has_rows(&self, at: usize) -> bool {
+        self.sets[at].from.is_none()
+    }
+
+    /// The group of each row in a set, whose groups have been added.
+    pub(super) fn groups_of(&mut self, at: usize, groups: &mut Vec<usize>) {
+        let set = &self.sets[at];
         let finest = &mut self.finest[set.finest];
-        set.add(at, finest, &mut self.groups)?;
-        if only {
+        if self.sets.len() == 1 {
             // Its groups are those of all sets.
             mem::swap(groups, &mut finest.rows);
-            return Ok(());
+            return;
         }
         groups.clear();
         groups.extend(finest.rows.iter().map(|group| set.of_finest[*group] as usize));
-        Ok(())
+    }
+
+    /// The groups whose states are merged; `None` if there are none, or no rows.
+    pub(super) fn merged(&self) -> Option<Merged> {
+        let (mut finer, mut own) = (Vec::new(), Vec::new());
+        for set in &self.sets {
+            let Some(from) = set.from else { continue };
+            finer.extend_from_slice(&self.sets[from].of_finest);
+            own.extend(set.of_finest.iter().map(|group| *group as usize));
+        }
+        if own.is_empty() {
+            return None;
+        }
+        let is_merged = self.groups.iter().map(|(set, _)| !self.has_rows(*set as usize));
+        let is_merged = BooleanArray::from(is_merged.collect::<Vec<bool>>());
+        Some(Merged { finer: UInt32Array::from(finer), own, is_merged })
     }
 
     /// Adds the group of each set without keys, which has one even if there are no rows.

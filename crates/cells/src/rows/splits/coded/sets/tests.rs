@@ -5,9 +5,10 @@ use super::super::with_coded_groups;
 use crate::rows::splits::name_of;
 use crate::walk::Walk;
 use datafusion::arrow::array::{
-    ArrayRef, BooleanArray, Date32Array, Float64Array, Int64Array, StringArray,
+    ArrayRef, AsArray, BooleanArray, Date32Array, Float64Array, Int64Array, StringArray,
 };
 use datafusion::arrow::compute::concat_batches;
+use datafusion::arrow::datatypes::Float64Type;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::MemTable;
@@ -91,7 +92,18 @@ async fn states(plan: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> Re
     concat_batches(&plan.schema(), &batches).unwrap()
 }
 
-/// Sums of floats depend on the order of the rows of a group.
+/// The same values, floats nearly: coarser sets are merged from finer ones.
+fn is_close(a: &ArrayRef, b: &ArrayRef) -> bool {
+    let [Some(x), Some(y)] = [a, b].map(|array| array.as_primitive_opt::<Float64Type>()) else {
+        return a == b;
+    };
+    let is_near = |(x, y): (Option<f64>, Option<f64>)| match (x, y) {
+        (Some(x), Some(y)) => (x - y).abs() <= 1e-9 * x.abs().max(1e-6),
+        (x, y) => x == y,
+    };
+    x.len() == y.len() && x.iter().zip(y).all(is_near)
+}
+
 async fn is_same(sql: &str, groups: impl Fn(usize) -> bool) {
     let (partial, context) = partial(sql, 1 << 30).await;
     let coded = with_coded_groups(partial.clone()).unwrap();
@@ -99,7 +111,10 @@ async fn is_same(sql: &str, groups: impl Fn(usize) -> bool) {
     assert_eq!(partial.schema(), coded.schema(), "{sql}");
     let (expected, coded) = (states(&partial, &context).await, states(&coded, &context).await);
     assert!(groups(expected.num_rows()), "{sql}: {} groups", expected.num_rows());
-    assert_eq!(expected, coded, "{sql}");
+    let columns = expected.columns().iter().zip(coded.columns());
+    for (at, (expected, coded)) in columns.enumerate() {
+        assert!(is_close(expected, coded), "{sql}: column {at}\n{expected:?}\n{coded:?}");
+    }
 }
 
 const CALLS: &str = "sum(v), avg(v), count(*), count(v), min(b), max(n), stddev(v), sum(n) FILTER (WHERE o), count(*) FILTER (WHERE a > 3)";

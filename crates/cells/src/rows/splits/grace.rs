@@ -16,6 +16,7 @@
 //!
 //! Where sums of floats depend on the ends of batches, these are the same in both forms, too ([`JoinRules::is_exact`]).
 
+mod codes;
 mod files;
 mod numbers;
 #[cfg(test)]
@@ -30,6 +31,7 @@ use super::through::Rows;
 use crate::rows::IsStopped;
 use crate::rows::single::usual;
 use crate::walk::Walk;
+use codes::KeyCodes;
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
@@ -324,7 +326,8 @@ impl Build {
             }
         };
         let form = Arc::new(Mutex::new(form));
-        let table = Some(table(&join, held.rows(), others, form.clone())?);
+        let codes = KeyCodes::of(&join, &held.batches, &context)?;
+        let table = Some(table(&join, held.rows(), others, codes, form.clone())?);
         Ok(Build { join, how, context, table, form })
     }
 
@@ -388,16 +391,21 @@ impl Build {
     }
 }
 
-/// The join in memory, over the rows of the first side.
+/// The join in memory, over the rows of the first side. With codes it is one of the codes of its keys.
 fn table(
     join: &HashJoinExec,
     first: Rows,
     others: Option<Others>,
+    codes: Option<Arc<KeyCodes>>,
     form: Arc<Mutex<JoinForm>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let kind = *join.join_type();
     let first = Arc::new(OnceExec::new(join.left().properties().clone(), first));
-    let mut second = join.right().clone();
+    let coded = codes.map(|codes| codes.over(join, first.clone())).transpose()?;
+    let (join, first, mut second) = match &coded {
+        Some(coded) => (coded, coded.left().clone(), coded.right().clone()),
+        None => (join, first as Arc<dyn ExecutionPlan>, join.right().clone()),
+    };
     if let Some(others) = others {
         second = ending_last(second, &others);
     }

@@ -14,10 +14,14 @@
 //! * FULL JOIN always has them there ([`numbers::reordered`]).
 //! * Rows of the first side come batch by batch, the last one first. Here they are one batch.
 //!
+//! In memory, matches are found in an array where keys are integers between close bounds, or few ([`lookup`], [`codes`]);
+//! elsewhere DataFusion's operator finds them.
+//!
 //! Where sums of floats depend on the ends of batches, these are the same in both forms, too ([`JoinRules::is_exact`]).
 
 mod codes;
 mod files;
+mod lookup;
 mod numbers;
 #[cfg(test)]
 mod tests;
@@ -49,6 +53,7 @@ use files::Spilled;
 use futures::future::{BoxFuture, Shared};
 use futures::stream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
+use lookup::Lookup;
 use numbers::{numbered, over, reordered, when_read, without_numbers};
 use std::any::Any;
 use std::fmt;
@@ -261,6 +266,30 @@ fn locked(form: &Mutex<JoinForm>) -> MutexGuard<'_, JoinForm> {
     form.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How a join in memory finds its matches.
+enum Table {
+    Rows(Box<Lookup>),
+    /// DataFusion's join of codes.
+    Codes(Arc<KeyCodes>),
+    /// DataFusion's join.
+    Other,
+}
+
+impl Table {
+    fn of(
+        join: &HashJoinExec,
+        rows: &[(RecordBatch, usize)],
+        context: &TaskContext,
+    ) -> Result<Self> {
+        if let Some(rows) = Lookup::by_integers(join, rows, context)? {
+            return Ok(Table::Rows(Box::new(rows)));
+        }
+        let Some(codes) = KeyCodes::of(join, rows, context)? else { return Ok(Table::Other) };
+        let found = Lookup::by_codes(join, rows, &codes, context)?;
+        Ok(found.map_or(Table::Codes(codes), |rows| Table::Rows(Box::new(rows))))
+    }
+}
+
 /// A join whose first side was read, as far as it fits into memory.
 struct Build {
     join: Arc<HashJoinExec>,
@@ -326,9 +355,15 @@ impl Build {
             }
         };
         let form = Arc::new(Mutex::new(form));
-        let codes = KeyCodes::of(&join, &held.batches, &context)?;
-        let table = Some(table(&join, held.rows(), others, codes, form.clone())?);
-        Ok(Build { join, how, context, table, form })
+        let table = match Table::of(&join, &held.batches, &context)? {
+            Table::Rows(rows) => {
+                *locked(&form) = JoinForm::InMemory;
+                rows.join(join.right().clone(), how.rules.is_exact)
+            }
+            Table::Codes(codes) => table(&join, held.rows(), others, Some(codes), form.clone())?,
+            Table::Other => table(&join, held.rows(), others, None, form.clone())?,
+        };
+        Ok(Build { join, how, context, table: Some(table), form })
     }
 
     async fn rows(self: Arc<Self>, partition: usize) -> Result<Rows> {

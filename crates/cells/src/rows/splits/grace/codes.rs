@@ -35,7 +35,7 @@ use std::sync::Arc;
 const CODE: &str = "__code";
 
 /// The number of values that have none.
-const NONE: u32 = u32::MAX;
+pub(super) const NONE: u32 = u32::MAX;
 
 /// Maximum rows of a first side whose keys have codes: a larger table leaves the cache, and DataFusion builds it faster.
 const ROWS_MAX: usize = 1 << 17;
@@ -149,8 +149,14 @@ impl KeyCodes {
         })
     }
 
-    /// The code of each row, and NULL for rows without one.
-    fn find(&self, keys: &[ArrayRef]) -> Result<UInt32Array> {
+    /// The codes are less than this.
+    pub(super) fn len(&self) -> usize {
+        let all = self.pairs.last().map(|pairs| pairs.len);
+        all.or_else(|| self.values.last().map(|values| values.len)).unwrap_or(0) as usize
+    }
+
+    /// The code of each row, and [`NONE`] for rows without one.
+    pub(super) fn numbers(&self, keys: &[ArrayRef]) -> Result<Vec<u32>> {
         let mut keys = self.values.iter().zip(keys);
         let Some((first, key)) = keys.next() else { return internal_err!("a join has no keys") };
         let mut codes = first.find(key)?;
@@ -159,6 +165,12 @@ impl KeyCodes {
                 *code = values.pair(*code, number).map_or(NONE, |pair| pairs.find(pair));
             }
         }
+        Ok(codes)
+    }
+
+    /// As [`KeyCodes::numbers`], with NULL for rows without a code.
+    fn find(&self, keys: &[ArrayRef]) -> Result<UInt32Array> {
+        let codes = self.numbers(keys)?;
         let has_code = BooleanBuffer::collect_bool(codes.len(), |row| codes[row] != NONE);
         let nulls = Some(NullBuffer::new(has_code)).filter(|nulls| nulls.null_count() > 0);
         Ok(UInt32Array::new(codes.into(), nulls))
@@ -167,7 +179,7 @@ impl KeyCodes {
 
 /// True if the keys of a join have types whose values have numbers, the same on both sides. Floats and nested values have
 /// equalities of their own.
-fn has_codes(join: &HashJoinExec) -> Result<bool> {
+pub(super) fn has_codes(join: &HashJoinExec) -> Result<bool> {
     use DataType::{
         Boolean, Date32, Date64, Duration, LargeUtf8, Time32, Time64, Timestamp, Utf8, Utf8View,
     };
@@ -253,7 +265,7 @@ impl Values {
 
 /// The numbers of integers, and of types that are stored as integers. Which values are equal does not depend on a sign or
 /// a unit.
-fn numbers_of_integers(
+pub(super) fn numbers_of_integers(
     keys: &ArrayRef,
     null: u32,
     number_of: impl FnMut(i64) -> u32,
@@ -308,6 +320,11 @@ fn numbered<T>(
     }
 }
 
+/// True if an array may have a place for each integer between these bounds, for so many of them.
+pub(super) fn is_close(min: i64, max: i64, count: usize) -> bool {
+    max.abs_diff(min) < PLACES_MIN.max(count.saturating_mul(PLACES_OF_EACH)) as u64
+}
+
 #[derive(Default)]
 struct Integers {
     /// The numbers of the values from `base` on, if these lie close together.
@@ -328,11 +345,10 @@ impl Integers {
     fn finish(&mut self) {
         let (min, max) = (self.far.keys().min(), self.far.keys().max());
         let (Some(min), Some(max)) = (min, max) else { return };
-        let places = max.abs_diff(*min).saturating_add(1);
-        if places > PLACES_MIN.max(self.far.len() * PLACES_OF_EACH) as u64 {
+        if !is_close(*min, *max, self.far.len()) {
             return;
         }
-        (self.base, self.near) = (*min, vec![NONE; places as usize]);
+        (self.base, self.near) = (*min, vec![NONE; max.abs_diff(*min) as usize + 1]);
         for (value, number) in std::mem::take(&mut self.far) {
             self.near[value.wrapping_sub(self.base) as usize] = number;
         }

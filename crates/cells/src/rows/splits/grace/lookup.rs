@@ -4,8 +4,8 @@
 //! keys of a row of the second side ──▶ place ──▶ the first row of the first side with these keys ──▶ the next one …
 //! ```
 //! The place of an integer is its distance from the least one, that of other keys is their code. DataFusion's join finds
-//! integers in this way, too, but takes all columns of both sides and copies them once more into batches of equal size.
-//! Here rows of the second side that all have one match are returned as they are.
+//! integers in this way, too, but not dates and times, and copies the columns of both sides. Here rows of the second side
+//! that all have one match are returned as they are.
 
 use super::codes::{KeyCodes, NONE, has_codes, is_close, numbers_of_integers};
 use crate::rows::single;

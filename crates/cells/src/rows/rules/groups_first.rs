@@ -39,8 +39,8 @@ pub(super) fn with_groups_first(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn 
         let Some(aggregate) = groups_of(join.right()) else { return Ok(None) };
         let rows = statistics(join.left())?.num_rows.get_value().copied();
         let Some(rows) = rows.filter(|rows| *rows >= ROWS_MIN) else { return Ok(None) };
-        let groups = groups_max(aggregate.group_expr(), &statistics(aggregate.input())?);
-        match groups {
+        let grouped = statistics(aggregate.input())?;
+        match groups_max(aggregate.group_expr(), &grouped) {
             Some(groups) if groups <= rows => {
                 join.swap_inputs(PartitionMode::CollectLeft).map(Some)
             }
@@ -105,12 +105,13 @@ mod tests {
     use datafusion::physical_expr::PhysicalExpr;
     use datafusion::prelude::SessionContext;
 
-    /// The kind of the join of a query over `t` with this many rows, and whether its first side is groups.
-    async fn join_of(rows: i64, sql: &str) -> (JoinType, bool) {
+    /// The kind of the join of a query over `t`, and whether its first side is groups.
+    async fn join_of(sql: &str) -> (JoinType, bool) {
         let state = session_state(1 << 30).unwrap();
         let context = SessionContext::new_with_state(in_order(&state));
-        let column =
-            |f: fn(i64) -> i64| -> ArrayRef { Arc::new((0..rows).map(f).collect::<Int64Array>()) };
+        let column = |f: fn(i64) -> i64| -> ArrayRef {
+            Arc::new((0..100_000).map(f).collect::<Int64Array>())
+        };
         let columns = [("k", column(|i| i % 100)), ("v", column(|i| i))];
         context.register_batch("t", RecordBatch::try_from_iter(columns).unwrap()).unwrap();
         let plan = context.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
@@ -127,15 +128,18 @@ mod tests {
 
     #[tokio::test]
     async fn groups_are_the_first_side() {
-        let groups = "(SELECT k, max(v) AS m FROM t GROUP BY k) g ON t.k = g.k";
-        for (rows, join, want) in [
-            (100_000, "JOIN", (JoinType::Inner, true)),
-            (100_000, "LEFT JOIN", (JoinType::Right, true)),
-            (100_000, "FULL JOIN", (JoinType::Full, true)),
-            (100, "JOIN", (JoinType::Inner, false)),
+        for (table, join, want) in [
+            ("t", "JOIN", (JoinType::Inner, true)),
+            ("t", "LEFT JOIN", (JoinType::Right, true)),
+            ("t", "FULL JOIN", (JoinType::Full, true)),
+            ("(SELECT k, v FROM t WHERE v % 7 = 1) t", "JOIN", (JoinType::Inner, false)),
         ] {
-            let sql = format!("SELECT t.v, g.m FROM t {join} {groups}");
-            assert_eq!(join_of(rows, &sql).await, want, "{rows} rows, {join}");
+            // Their columns are wider than those of the table.
+            let sql = format!(
+                "SELECT t.v, g.m, g.n, g.c FROM {table} {join} (SELECT k, max(v) AS m, min(v) AS n, \
+                 count(*) AS c FROM t GROUP BY k) g ON t.k = g.k"
+            );
+            assert_eq!(join_of(&sql).await, want, "{table} {join}");
         }
     }
 

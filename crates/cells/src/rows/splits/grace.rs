@@ -14,12 +14,10 @@
 //! * FULL JOIN always has them there ([`numbers::reordered`]).
 //! * Rows of the first side come batch by batch, the last one first. Here they are one batch.
 //!
-//! In memory, matches are found in an array where keys are integers between close bounds, or few ([`lookup`], [`codes`]);
-//! elsewhere DataFusion's operator finds them.
+//! In memory, matches of integers between close bounds are found in an array ([`lookup`]).
 //!
 //! Where sums of floats depend on the ends of batches, these are the same in both forms, too ([`JoinRules::is_exact`]).
 
-mod codes;
 mod files;
 mod lookup;
 mod numbers;
@@ -35,7 +33,6 @@ use super::through::Rows;
 use crate::rows::IsStopped;
 use crate::rows::single::usual;
 use crate::walk::Walk;
-use codes::KeyCodes;
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::utils::memory::RecordBatchMemoryCounter;
@@ -266,30 +263,6 @@ fn locked(form: &Mutex<JoinForm>) -> MutexGuard<'_, JoinForm> {
     form.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How a join in memory finds its matches.
-enum Table {
-    Rows(Box<Lookup>),
-    /// DataFusion's join of codes.
-    Codes(Arc<KeyCodes>),
-    /// DataFusion's join.
-    Other,
-}
-
-impl Table {
-    fn of(
-        join: &HashJoinExec,
-        rows: &[(RecordBatch, usize)],
-        context: &TaskContext,
-    ) -> Result<Self> {
-        if let Some(rows) = Lookup::by_integers(join, rows, context)? {
-            return Ok(Table::Rows(Box::new(rows)));
-        }
-        let Some(codes) = KeyCodes::of(join, rows, context)? else { return Ok(Table::Other) };
-        let found = Lookup::by_codes(join, rows, &codes, context)?;
-        Ok(found.map_or(Table::Codes(codes), |rows| Table::Rows(Box::new(rows))))
-    }
-}
-
 /// A join whose first side was read, as far as it fits into memory.
 struct Build {
     join: Arc<HashJoinExec>,
@@ -355,13 +328,12 @@ impl Build {
             }
         };
         let form = Arc::new(Mutex::new(form));
-        let table = match Table::of(&join, &held.batches, &context)? {
-            Table::Rows(rows) => {
+        let table = match Lookup::of(&join, &held.batches, &context)? {
+            Some(lookup) => {
                 *locked(&form) = JoinForm::InMemory;
-                rows.join(join.right().clone(), how.rules.is_exact)
+                lookup.join(join.right().clone(), how.rules.is_exact)
             }
-            Table::Codes(codes) => table(&join, held.rows(), others, Some(codes), form.clone())?,
-            Table::Other => table(&join, held.rows(), others, None, form.clone())?,
+            None => table(&join, held.rows(), others, form.clone())?,
         };
         Ok(Build { join, how, context, table: Some(table), form })
     }
@@ -426,21 +398,16 @@ impl Build {
     }
 }
 
-/// The join in memory, over the rows of the first side. With codes it is one of the codes of its keys.
+/// The join in memory, over the rows of the first side.
 fn table(
     join: &HashJoinExec,
     first: Rows,
     others: Option<Others>,
-    codes: Option<Arc<KeyCodes>>,
     form: Arc<Mutex<JoinForm>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let kind = *join.join_type();
     let first = Arc::new(OnceExec::new(join.left().properties().clone(), first));
-    let coded = codes.map(|codes| codes.over(join, first.clone())).transpose()?;
-    let (join, first, mut second) = match &coded {
-        Some(coded) => (coded, coded.left().clone(), coded.right().clone()),
-        None => (join, first as Arc<dyn ExecutionPlan>, join.right().clone()),
-    };
+    let mut second = join.right().clone();
     if let Some(others) = others {
         second = ending_last(second, &others);
     }

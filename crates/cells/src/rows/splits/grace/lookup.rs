@@ -3,21 +3,22 @@
 //! ```text
 //! keys of a row of the second side ──▶ place ──▶ the first row of the first side with these keys ──▶ the next one …
 //! ```
-//! The place of an integer is its distance from the least one, that of other keys is their code. DataFusion's join finds
-//! integers in this way, too, but not dates and times, and copies the columns of both sides. Here rows of the second side
-//! that all have one match are returned as they are.
+//! The place of an integer is its distance from the least one; so are those of dates, times and booleans. Several keys are
+//! the digits of one number. DataFusion's join finds a single integer in this way, too; it hashes all other keys, and
+//! copies the columns of both sides. Here rows of the second side that all have one match are returned as they are.
+//! Texts are left to DataFusion: a lookup of their numbers is hardly faster than of their hashes.
 
-use super::codes::{KeyCodes, NONE, has_codes, is_close, numbers_of_integers};
+use super::Rows;
 use crate::rows::single;
 use crate::rows::splits::gather::coalesced;
 use crate::rows::splits::groups::evaluated;
-use crate::rows::splits::through::{Rows, through};
+use crate::rows::splits::through::through;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, UInt32Array};
 use datafusion::arrow::buffer::{BooleanBuffer, NullBuffer};
 use datafusion::arrow::compute::{concat_batches, take};
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
-use datafusion::common::{JoinType, NullEquality};
+use datafusion::common::{JoinType, NullEquality, internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -27,9 +28,16 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
 use std::sync::Arc;
 
+/// The place of keys that have none, and the number of a row that is missing.
+const NONE: u32 = u32::MAX;
+
+/// An array has at most this many places, or this many for each row.
+const PLACES_MIN: usize = 1 << 16;
+const PLACES_OF_EACH: usize = 16;
+
 /// The rows of a first side by their keys.
 pub(super) struct Lookup {
-    places: Places,
+    bounds: Vec<Bounds>,
     /// For each place the first row with its keys, plus one; zero if there is none.
     first: Vec<u32>,
     /// For each row the next one with the same keys, plus one; zero for the last one. Empty if no keys are the same.
@@ -39,10 +47,24 @@ pub(super) struct Lookup {
     _memory: MemoryReservation,
 }
 
-enum Places {
-    /// Integers from this one on.
-    From(i64),
-    Codes(Arc<KeyCodes>),
+/// The values of a key.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    min: i64,
+    max: i64,
+}
+
+impl Bounds {
+    /// The number of values between these bounds.
+    fn width(self) -> usize {
+        (self.max.abs_diff(self.min) as usize).saturating_add(1)
+    }
+
+    #[inline]
+    fn place(self, value: i64) -> u32 {
+        let place = value.wrapping_sub(self.min) as u64;
+        if place <= self.max.abs_diff(self.min) { place as u32 } else { NONE }
+    }
 }
 
 /// What a join returns.
@@ -62,90 +84,56 @@ enum Source {
 }
 
 impl Lookup {
-    /// The rows of a first side by one integer; `None` if its values are not close, if the join is of another kind, or if
-    /// memory is refused.
-    pub(super) fn by_integers(
+    /// The rows of a first side by their keys; `None` if these are not close, if the join is of another kind, or if memory
+    /// is refused.
+    pub(super) fn of(
         join: &HashJoinExec,
         rows: &[(RecordBatch, usize)],
-        context: &TaskContext,
-    ) -> Result<Option<Self>> {
-        let [(key, _)] = join.on() else { return Ok(None) };
-        let is_text = key.data_type(&join.left().schema())?.is_string();
-        let Some(output) = Output::of(join, context).filter(|_| !is_text) else { return Ok(None) };
-        if !has_codes(join)? {
-            return Ok(None);
-        }
-        let (mut columns, mut count) = (Vec::new(), 0);
-        let (mut min, mut max) = (i64::MAX, i64::MIN);
-        for (batch, _) in rows {
-            let column = key.evaluate(batch)?.into_array(batch.num_rows())?;
-            if column.null_count() > 0 && join.null_equality() == NullEquality::NullEqualsNull {
-                return Ok(None);
-            }
-            numbers_of_integers(&column, NONE, |value| {
-                (min, max) = (min.min(value), max.max(value));
-                0
-            })?;
-            count += batch.num_rows();
-            columns.push(column);
-        }
-        if min > max || !is_close(min, max, count) {
-            return Ok(None);
-        }
-        let places = max.abs_diff(min) as usize + 1;
-        let Some(memory) = memory(rows, count, places, context) else { return Ok(None) };
-        let mut numbers = Vec::with_capacity(count);
-        for column in &columns {
-            let place = |value: i64| value.wrapping_sub(min) as u32;
-            numbers.extend(numbers_of_integers(column, NONE, place)?);
-        }
-        Lookup::over(join, rows, Places::From(min), (numbers.as_slice(), places), output, memory)
-            .map(Some)
-    }
-
-    /// The rows of a first side by the codes of their keys; `None` if the join is of another kind, or if memory is refused.
-    pub(super) fn by_codes(
-        join: &HashJoinExec,
-        rows: &[(RecordBatch, usize)],
-        codes: &Arc<KeyCodes>,
         context: &TaskContext,
     ) -> Result<Option<Self>> {
         let Some(output) = Output::of(join, context) else { return Ok(None) };
-        let count = rows.iter().map(|(batch, _)| batch.num_rows()).sum();
-        let places = codes.len();
-        let Some(memory) = memory(rows, count, places, context) else { return Ok(None) };
-        let keys: Vec<_> = join.on().iter().map(|(key, _)| key.clone()).collect();
-        let mut numbers = Vec::with_capacity(count);
-        for (batch, _) in rows {
-            numbers.extend(codes.numbers(&evaluated(&keys, batch)?)?);
+        if !has_places(join)? {
+            return Ok(None);
         }
-        let by = Places::Codes(codes.clone());
-        Lookup::over(join, rows, by, (numbers.as_slice(), places), output, memory).map(Some)
-    }
-
-    /// `numbers` are the places of all rows, which are less than the second number.
-    fn over(
-        join: &HashJoinExec,
-        rows: &[(RecordBatch, usize)],
-        places: Places,
-        (numbers, count): (&[u32], usize),
-        output: Output,
-        memory: MemoryReservation,
-    ) -> Result<Self> {
-        let (mut first, mut next) = (vec![0; count], Vec::new());
+        let keys: Vec<_> = join.on().iter().map(|(key, _)| key.clone()).collect();
+        let columns = rows.iter().map(|(batch, _)| evaluated(&keys, batch));
+        let columns = columns.collect::<Result<Vec<_>>>()?;
+        let has_null = columns.iter().flatten().any(|column| column.null_count() > 0);
+        if has_null && join.null_equality() == NullEquality::NullEqualsNull {
+            return Ok(None);
+        }
+        let count: usize = rows.iter().map(|(batch, _)| batch.num_rows()).sum();
+        let (mut bounds, mut places) = (Vec::new(), 1usize);
+        for key in 0..keys.len() {
+            let Some(of_key) = bounds_of(columns.iter().map(|all| &all[key]))? else {
+                return Ok(None);
+            };
+            places = places.saturating_mul(of_key.width());
+            bounds.push(of_key);
+        }
+        if places > PLACES_MIN.max(count.saturating_mul(PLACES_OF_EACH)) {
+            return Ok(None);
+        }
+        let Some(memory) = memory(rows, count, places, context) else { return Ok(None) };
+        let (mut first, mut next) = (vec![0; places], Vec::new());
+        let mut end = count;
         // Backwards, so that rows with the same keys follow each other in their order.
-        for (row, place) in numbers.iter().enumerate().rev().filter(|(_, place)| **place != NONE) {
-            let known = &mut first[*place as usize];
-            if *known != 0 {
-                if next.is_empty() {
-                    next = vec![0; numbers.len()];
+        for keys in columns.iter().rev() {
+            let places = places_of(&bounds, keys)?;
+            end -= places.len();
+            for (row, place) in places.iter().enumerate().rev() {
+                if *place == NONE {
+                    continue;
                 }
-                next[row] = *known;
+                let known = std::mem::replace(&mut first[*place as usize], (end + row) as u32 + 1);
+                if known != 0 {
+                    next.resize(count, 0);
+                    next[end + row] = known;
+                }
             }
-            *known = row as u32 + 1;
         }
         let rows = concat_batches(&join.left().schema(), rows.iter().map(|(batch, _)| batch))?;
-        Ok(Lookup { places, first, next, rows, output, _memory: memory })
+        Ok(Some(Lookup { bounds, first, next, rows, output, _memory: memory }))
     }
 
     /// The join with these rows. If `is_exact`, the caller makes batches of equal size.
@@ -172,18 +160,99 @@ impl Lookup {
     /// For each row of the second side the first match, plus one; zero for rows without one.
     fn firsts(&self, rows: &RecordBatch) -> Result<Vec<u32>> {
         let keys = evaluated(&self.output.keys, rows)?;
-        let at = |place: usize| self.first.get(place).copied().unwrap_or(0);
-        match &self.places {
-            Places::From(least) => {
-                let first = |value: i64| at(value.wrapping_sub(*least) as usize);
-                numbers_of_integers(&keys[0], 0, first)
-            }
-            Places::Codes(codes) => {
-                let mut numbers = codes.numbers(&keys)?;
-                numbers.iter_mut().for_each(|number| *number = at(*number as usize));
-                Ok(numbers)
-            }
+        let first = |place: u32| self.first.get(place as usize).copied().unwrap_or(0);
+        if let ([bounds], [key]) = (self.bounds.as_slice(), keys.as_slice()) {
+            return of_integers(key, 0, |value| first(bounds.place(value)));
         }
+        let mut places = places_of(&self.bounds, &keys)?;
+        places.iter_mut().for_each(|place| *place = first(*place));
+        Ok(places)
+    }
+}
+
+/// True if the keys of a join are stored as integers, in the same way on both sides.
+fn has_places(join: &HashJoinExec) -> Result<bool> {
+    use DataType::{Boolean, Date32, Date64, Duration, Time32, Time64, Timestamp};
+    let (left, right) = (join.left().schema(), join.right().schema());
+    for (first, second) in join.on() {
+        let kind = first.data_type(&left)?;
+        let is_stored = kind.is_integer()
+            || matches!(kind, Boolean | Date32 | Date64 | Duration(_))
+            || matches!(kind, Time32(_) | Time64(_) | Timestamp(_, _));
+        if !is_stored || second.data_type(&right)? != kind {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The bounds of the values of these columns; `None` if there are none.
+fn bounds_of<'a>(columns: impl Iterator<Item = &'a ArrayRef>) -> Result<Option<Bounds>> {
+    let mut all = Bounds { min: i64::MAX, max: i64::MIN };
+    for column in columns {
+        of_integers(column, (), |value| {
+            all = Bounds { min: all.min.min(value), max: all.max.max(value) };
+        })?;
+    }
+    Ok(Some(all).filter(|all| all.min <= all.max))
+}
+
+/// The places of keys.
+fn places_of(bounds: &[Bounds], keys: &[ArrayRef]) -> Result<Vec<u32>> {
+    let mut places = Vec::new();
+    for (bounds, key) in bounds.iter().zip(keys) {
+        let own = of_integers(key, NONE, |value| bounds.place(value))?;
+        if places.is_empty() {
+            places = own;
+            continue;
+        }
+        let width = bounds.width() as u32;
+        for (place, own) in places.iter_mut().zip(own) {
+            let is_none = *place == NONE || own == NONE;
+            *place = if is_none { NONE } else { *place * width + own };
+        }
+    }
+    Ok(places)
+}
+
+/// A result for each integer, and for each value that is stored as one; `null` for missing values. Which values are equal
+/// does not depend on a sign or a unit.
+fn of_integers<T: Copy>(
+    values: &ArrayRef,
+    null: T,
+    result: impl FnMut(i64) -> T,
+) -> Result<Vec<T>> {
+    let (data, nulls) = (values.to_data(), values.nulls());
+    macro_rules! results {
+        ($of:ty) => {{
+            let values = data.buffer::<$of>(0).iter().take(values.len());
+            of_each(values.map(|value| i64::from(*value)), nulls, null, result)
+        }};
+    }
+    if let Some(values) = values.as_boolean_opt() {
+        return Ok(of_each(values.values().iter().map(i64::from), nulls, null, result));
+    }
+    Ok(match values.data_type().primitive_width() {
+        Some(1) => results!(i8),
+        Some(2) => results!(i16),
+        Some(4) => results!(i32),
+        Some(8) => results!(i64),
+        _ => return internal_err!("{} values are not integers", values.data_type()),
+    })
+}
+
+fn of_each<T: Copy>(
+    values: impl Iterator<Item = i64>,
+    nulls: Option<&NullBuffer>,
+    null: T,
+    mut result: impl FnMut(i64) -> T,
+) -> Vec<T> {
+    match nulls.filter(|nulls| nulls.null_count() > 0) {
+        None => values.map(result).collect(),
+        Some(nulls) => values
+            .zip(nulls.iter())
+            .map(|(value, is_valid)| if is_valid { result(value) } else { null })
+            .collect(),
     }
 }
 
@@ -274,22 +343,18 @@ impl Matches {
         picked
     }
 
-    /// The rows that are chosen by their first match.
+    /// The rows that are chosen by their first match. Branches on it would be predicted badly.
     fn chosen(&self, is_chosen: impl Fn(u32) -> bool) -> Picked {
-        let count = self.firsts.iter().filter(|first| is_chosen(**first)).count();
-        let is_inner = self.lookup.output.kind == JoinType::Inner;
-        let mut first = Vec::with_capacity(if is_inner { count } else { 0 });
-        if is_inner {
-            let found = self.firsts.iter().filter(|first| is_chosen(**first));
-            first.extend(found.map(|first| first - 1));
+        let rows = self.firsts.len();
+        let (mut first, mut second, mut count) = (vec![0; rows], vec![0; rows], 0);
+        for (row, found) in (0u32..).zip(&self.firsts) {
+            first[count] = found.wrapping_sub(1);
+            second[count] = row;
+            count += usize::from(is_chosen(*found));
         }
-        if count == self.firsts.len() {
-            return Picked { first, second: None };
-        }
-        let mut second = Vec::with_capacity(count);
-        let rows = (0..).zip(&self.firsts).filter(|(_, first)| is_chosen(**first));
-        second.extend(rows.map(|(row, _): (u32, _)| row));
-        Picked { first, second: Some(second) }
+        first.truncate(count);
+        second.truncate(count);
+        Picked { first, second: Some(second).filter(|_| count < rows) }
     }
 
     /// At most a batch of rows, each with all of its matches.
@@ -366,5 +431,113 @@ fn taken(values: &ArrayRef, rows: &UInt32Array) -> Result<ArrayRef> {
     match values.as_binary_view_opt() {
         Some(bytes) => Ok(Arc::new(bytes.gc())),
         None => Ok(values),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use datafusion::arrow::array::{Date32Array, Float64Array, Int8Array, Int64Array, UInt64Array};
+    use datafusion::datasource::memory::MemorySourceConfig;
+    use datafusion::physical_expr::expressions::Column;
+    use datafusion::physical_plan::joins::PartitionMode;
+
+    fn batch(keys: &[ArrayRef]) -> RecordBatch {
+        let columns = keys.iter().enumerate();
+        let columns = columns.map(|(at, key)| (format!("k{at}"), key.clone(), true));
+        RecordBatch::try_from_iter_with_nullable(columns).unwrap()
+    }
+
+    /// The rows of a first side, in two batches, by their keys.
+    fn lookup(first: &[ArrayRef], second: &[ArrayRef], nulls: NullEquality) -> Option<Lookup> {
+        let scan = |rows: &RecordBatch| {
+            MemorySourceConfig::try_new_exec(&[vec![rows.clone()]], rows.schema(), None).unwrap()
+        };
+        let rows = batch(first);
+        let (left, right) = (scan(&rows), scan(&batch(second)));
+        let key = |at: usize| Arc::new(Column::new(&format!("k{at}"), at)) as Arc<dyn PhysicalExpr>;
+        let on = (0..first.len()).map(|at| (key(at), key(at))).collect();
+        let (kind, mode) = (JoinType::Inner, PartitionMode::CollectLeft);
+        let join = HashJoinExec::try_new(left, right, on, None, &kind, None, mode, nulls, false);
+        let half = rows.num_rows() / 2;
+        let batches = [rows.slice(0, half), rows.slice(half, rows.num_rows() - half)];
+        Lookup::of(&join.unwrap(), &batches.map(|rows| (rows, 1000)), &TaskContext::default())
+            .unwrap()
+    }
+
+    /// The matches of each row of a second side.
+    fn matches(first: &[ArrayRef], second: &[ArrayRef]) -> Vec<Vec<u32>> {
+        let lookup = lookup(first, second, NullEquality::NullEqualsNothing).unwrap();
+        let chain = |mut row: u32| {
+            let mut all = Vec::new();
+            while row > 0 {
+                all.push(row - 1);
+                row = lookup.next.get(row as usize - 1).copied().unwrap_or(0);
+            }
+            all
+        };
+        lookup.firsts(&batch(second)).unwrap().into_iter().map(chain).collect()
+    }
+
+    fn integers(values: &[Option<i64>]) -> ArrayRef {
+        Arc::new(values.iter().copied().collect::<Int64Array>())
+    }
+
+    #[test]
+    fn rows_have_all_matches_in_their_order() {
+        let first = integers(&[Some(5), None, Some(-2), Some(5), Some(9), Some(5)]);
+        let second = integers(&[Some(5), Some(10), None, Some(-2), Some(i64::MIN), Some(9)]);
+        let want = vec![vec![0, 3, 5], vec![], vec![], vec![2], vec![], vec![4]];
+        assert_eq!(matches(&[first], &[second]), want);
+        for (least, step) in [(i64::MIN, 1), (i64::MAX, -1)] {
+            let first = integers(&[Some(least), Some(least + step * 7)]);
+            let second = integers(&[Some(least + step), Some(-1 - least), Some(least), Some(0)]);
+            assert_eq!(matches(&[first], &[second]), [vec![], vec![], vec![0], vec![]]);
+        }
+        let first: ArrayRef = Arc::new(UInt64Array::from(vec![u64::MAX, u64::MAX - 3]));
+        let second: ArrayRef = Arc::new(UInt64Array::from(vec![0, u64::MAX, u64::MAX - 3]));
+        assert_eq!(matches(&[first], &[second]), [vec![], vec![0], vec![1]]);
+    }
+
+    #[test]
+    fn several_keys_have_one_place() {
+        let days = |days: &[Option<i32>]| -> ArrayRef {
+            Arc::new(days.iter().copied().collect::<Date32Array>())
+        };
+        let flags = |flags: &[bool]| -> ArrayRef { Arc::new(BooleanArray::from(flags.to_vec())) };
+        let small = |of: &[i8]| -> ArrayRef { Arc::new(Int8Array::from(of.to_vec())) };
+        let first = [
+            days(&[Some(9), Some(-3), None, Some(9)]),
+            flags(&[true, false, true, true]),
+            small(&[-128, 127, 0, -128]),
+        ];
+        let second = [
+            days(&[Some(9), Some(-3), None, Some(9), Some(8), Some(i32::MAX)]),
+            flags(&[true, false, true, false, true, true]),
+            small(&[-128, 127, 0, -128, -128, -128]),
+        ];
+        let want = [vec![0, 3], vec![1], vec![], vec![], vec![], vec![]];
+        assert_eq!(matches(&first, &second), want);
+    }
+
+    #[test]
+    fn other_keys_are_left_to_datafusion() {
+        let of = |first: &ArrayRef, second: &ArrayRef, nulls| {
+            lookup(std::slice::from_ref(first), std::slice::from_ref(second), nulls).is_some()
+        };
+        let (nothing, null) = (NullEquality::NullEqualsNothing, NullEquality::NullEqualsNull);
+        let near = integers(&[Some(1), Some(1 << 15)]);
+        let missing = integers(&[Some(1), None]);
+        assert!(of(&near, &missing, nothing) && of(&near, &missing, null));
+        assert!(of(&missing, &near, nothing) && !of(&missing, &near, null));
+        assert!(!of(&integers(&[Some(1), Some(1 << 17)]), &near, nothing));
+        assert!(!of(&integers(&[Some(i64::MIN), Some(i64::MAX)]), &near, nothing));
+        assert!(!of(&integers(&[None, None]), &near, nothing));
+        assert!(!of(&integers(&[]), &near, nothing));
+        let floats: ArrayRef = Arc::new(Float64Array::from(vec![0.0, -0.0]));
+        assert!(!of(&floats, &floats, nothing));
+        let narrow: ArrayRef = Arc::new(Int8Array::from(vec![1, 2]));
+        assert!(!of(&narrow, &near, nothing));
     }
 }

@@ -384,7 +384,7 @@ async fn joins_go_to_files_where_the_rows_fit_and_their_table_does_not() {
     }
 }
 
-/// Integers that are close, and that have codes; one row for each key, and several.
+/// Integers that are close, and others; one row for each key, and several.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn joins_in_memory_find_all_matches() {
     let on = On { is_all: false };

@@ -1,11 +1,13 @@
-//! DataFusion's physical rules, guarded where they change rows or fail.
+//! DataFusion's physical rules, guarded where they change rows, fail or choose slow plans.
 //!
 //! * `FilterPushdown` finds columns by their names, see [`same_names`], and makes filters large, see [`grown`].
 //! * `AggregateStatistics` replaces `count(*)` by a known number. If an aggregate without groups has FILTER, the rule
 //!   continues to the aggregate below and replaces both by the number of that one.
+//! * `JoinSelection` leaves a table as the first side of its join with groups, see [`groups_first`].
 //! * `SanityCheckPlan` rejects an input without the order that its operator requires. A sort moved below a join, where
 //!   one row needs none, leaves such an input. Here it is sorted.
 
+mod groups_first;
 mod grown;
 mod same_names;
 
@@ -15,6 +17,7 @@ use datafusion::error::Result;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::aggregate_statistics::AggregateStatistics;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
+use datafusion::physical_optimizer::join_selection::JoinSelection;
 use datafusion::physical_optimizer::sanity_checker::SanityCheckPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
@@ -32,6 +35,8 @@ pub(super) fn guarded(rules: &[Rule]) -> impl Iterator<Item = Rule> {
             Guard::Names
         } else if is(AggregateStatistics::new().name()) {
             Guard::Totals
+        } else if is(JoinSelection::new().name()) {
+            Guard::Sides
         } else if is(SanityCheckPlan::new().name()) {
             Guard::Orders
         } else {
@@ -45,6 +50,7 @@ pub(super) fn guarded(rules: &[Rule]) -> impl Iterator<Item = Rule> {
 enum Guard {
     Names,
     Totals,
+    Sides,
     Orders,
 }
 
@@ -67,6 +73,7 @@ impl PhysicalOptimizerRule for Guarded {
             }
             Guard::Totals if has_filtered_total(&plan)? => Ok(plan),
             Guard::Totals => self.rule.optimize(plan, config),
+            Guard::Sides => groups_first::with_groups_first(self.rule.optimize(plan, config)?),
             Guard::Orders => self.rule.optimize(sorted(plan)?, config),
         }
     }

@@ -66,7 +66,7 @@ use grace::GraceJoinExec;
 pub(super) use grace::{JoinRules, with_grace_joins};
 use groups::GroupsExec;
 use key_filter::Applied;
-pub(super) use key_filter::{Keys, KeysExec, has_rare_keys};
+pub(super) use key_filter::{Keys, KeysExec, has_condition, has_rare_keys, values_within};
 pub(super) use parts::{
     ArrivingPart, PARTS, PartBounds, PartsExec, SAMPLE_COLUMNS, Sample, Sampled, aggregate_over,
     samples_of,

@@ -14,9 +14,12 @@
 //! * FULL JOIN always has them there ([`numbers::reordered`]).
 //! * Rows of the first side come batch by batch, the last one first. Here they are one batch.
 //!
+//! In memory, matches of integers between close bounds are found in an array ([`lookup`]).
+//!
 //! Where sums of floats depend on the ends of batches, these are the same in both forms, too ([`JoinRules::is_exact`]).
 
 mod files;
+mod lookup;
 mod numbers;
 #[cfg(test)]
 mod tests;
@@ -47,6 +50,7 @@ use files::Spilled;
 use futures::future::{BoxFuture, Shared};
 use futures::stream;
 use futures::{FutureExt, StreamExt, TryStreamExt};
+use lookup::Lookup;
 use numbers::{numbered, over, reordered, when_read, without_numbers};
 use std::any::Any;
 use std::fmt;
@@ -324,8 +328,14 @@ impl Build {
             }
         };
         let form = Arc::new(Mutex::new(form));
-        let table = Some(table(&join, held.rows(), others, form.clone())?);
-        Ok(Build { join, how, context, table, form })
+        let table = match Lookup::of(&join, &held.batches, &context)? {
+            Some(lookup) => {
+                *locked(&form) = JoinForm::InMemory;
+                lookup.join(join.right().clone(), how.rules.is_exact)
+            }
+            None => table(&join, held.rows(), others, form.clone())?,
+        };
+        Ok(Build { join, how, context, table: Some(table), form })
     }
 
     async fn rows(self: Arc<Self>, partition: usize) -> Result<Rows> {

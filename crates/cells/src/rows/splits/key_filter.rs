@@ -119,7 +119,7 @@ fn rare_max(filter: &Arc<dyn PhysicalExpr>, statistics: &Statistics) -> Option<u
 }
 
 /// The number of values that lie within the bounds of a column of integers or times.
-fn values_within(column: &ColumnStatistics) -> Option<u64> {
+pub(in crate::rows) fn values_within(column: &ColumnStatistics) -> Option<u64> {
     let (min, max) = (column.min_value.get_value()?, column.max_value.get_value()?);
     if min.data_type().is_floating() { None } else { min.distance_u64(max)?.checked_add(1) }
 }
@@ -169,8 +169,13 @@ fn is_chosen(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
             || node.is::<HashJoinExec>()
             || node.is::<AggregateExec>()
             || node.is::<GroupsExec>()
-            || file_scan(node).is_some_and(|scan| scan.file_source.filter().is_some()))
+            || has_condition(node))
     })
+}
+
+/// True for a scan of files with a condition.
+pub(in crate::rows) fn has_condition(node: &Arc<dyn ExecutionPlan>) -> bool {
+    file_scan(node).is_some_and(|scan| scan.file_source.filter().is_some())
 }
 
 shown_by_name!(KeysExec);

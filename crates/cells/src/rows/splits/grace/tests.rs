@@ -223,7 +223,7 @@ impl MemoryPool for Pool {
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
         let wanted = match reservation.consumer().name() {
             FIRST => Some((0, self.first.load(SeqCst) + additional)),
-            "HashJoinInput" => Some((1, reservation.size() + additional)),
+            "HashJoinInput" | "rows of a join" => Some((1, reservation.size() + additional)),
             name => {
                 self.has_files.fetch_or(name == "scattered rows", SeqCst);
                 None
@@ -379,6 +379,33 @@ async fn joins_go_to_files_where_the_rows_fit_and_their_table_does_not() {
                 assert!(little.has_files.load(SeqCst), "{case}");
                 assert_eq!(found(kind, &files), want, "{case}");
                 assert!(!is_exact || files == whole, "{case}");
+            }
+        }
+    }
+}
+
+/// Integers that are close, and others; one row for each key, and several.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn joins_in_memory_find_all_matches() {
+    let on = On { is_all: false };
+    for (keys, scale) in [(5000, 1), (5000, 1 << 40), (300, 1), (300, 1 << 40)] {
+        let row = |id: i64, factor: i64| Row {
+            id,
+            k: Some(id * factor % keys * scale - 7).filter(|_| id % 97 != 5),
+            s: 0,
+            v: 0,
+        };
+        let first: Vec<Row> = (0..500).map(|id| row(id, 7)).collect();
+        let some: Vec<Row> = (0..900).map(|id| row(id, 21)).collect();
+        let all = first.iter().copied().filter(|row| row.k.is_some()).collect();
+        for (second, kind) in [some, all].iter().flat_map(|of| KINDS.map(|kind| (of, kind))) {
+            let want = expected(kind, on, &first, second);
+            for is_exact in [true, false] {
+                let join = on.join(kind, scan(&first, 500), scan(second, 400));
+                let rules = JoinRules { may_spill: true, is_exact };
+                let rows = run_in(&Pool::new(MUCH, 1 << 30), rules, join, false).await.unwrap();
+                let case = format!("{kind}, {keys} keys of {scale}, {} rows", second.len());
+                assert_eq!(found(kind, &rows), want, "{case}");
             }
         }
     }

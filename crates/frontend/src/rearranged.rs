@@ -10,6 +10,7 @@
 //! | `UNPIVOT t ON a, b INTO NAME n VALUE v` | `SELECT * FROM t UNPIVOT (v FOR n IN (a, b))` |
 //! | `SUMMARIZE t` | `SUMMARIZE SELECT * FROM t` |
 //! | `a ** b` | `a ^ b` |
+//! | `first_value(x ORDER BY y IGNORE NULLS)` | `first_value(x IGNORE NULLS ORDER BY y)` |
 //! | `SELECT y: a + 1, b, FROM t` | `SELECT a + 1 AS y, b FROM t` |
 //! | `WITH c AS MATERIALIZED (…)` | `WITH c AS (…)` |
 
@@ -118,10 +119,15 @@ impl Writer<'_> {
             self.out.push(self.tokens[at].clone());
             let end = self.ends[at];
             if end > at {
-                let keys = self.pivot_keys(at);
-                self.level(at + 1..keys.unwrap_or(end), depth + 1);
-                if let Some(keys) = keys {
+                if let Some(keys) = self.pivot_keys(at) {
+                    self.level(at + 1..keys, depth + 1);
                     self.keys(keys + 2..end, self.tokens[keys].span, depth + 1);
+                } else if let Some(order) = self.order_before_nulls(at) {
+                    self.level(at + 1..order, depth + 1);
+                    self.part(end - 2..end, depth + 1);
+                    self.level(order..end - 2, depth + 1);
+                } else {
+                    self.level(at + 1..end, depth + 1);
                 }
                 self.out.push(self.tokens[end].clone());
             }
@@ -233,6 +239,16 @@ impl Writer<'_> {
             sample.extend([word, Token::LParen, seed, Token::RParen]);
         }
         Some((sample, start..end))
+    }
+
+    /// The `ORDER BY` of `f(x ORDER BY y IGNORE NULLS)`, if the bracket is of that form.
+    fn order_before_nulls(&self, open: usize) -> Option<usize> {
+        let nulls = self.ends[open].checked_sub(2).filter(|nulls| *nulls > open)?;
+        let is_treatment = self.is(nulls, "IGNORE") || self.is(nulls, "RESPECT");
+        if !is_treatment || !self.is(nulls + 1, "NULLS") {
+            return None;
+        }
+        self.find(open + 1..nulls, |s, at| s.is(at, "ORDER") && s.is(at + 1, "BY"))
     }
 
     /// The list that begins at a token of a block.
@@ -433,6 +449,10 @@ mod tests {
                 "SELECT * FROM t TABLESAMPLE ( 5 PERCENT ) REPEATABLE ( 7 )",
             ),
             ("FROM t, u USING SAMPLE 5", "SELECT * FROM t , u USING SAMPLE 5"),
+            (
+                "SELECT f(g(x, 1) ORDER BY y, (z) IGNORE NULLS) OVER (), f(x RESPECT NULLS)",
+                "SELECT f ( g ( x , 1 ) IGNORE NULLS ORDER BY y , ( z ) ) OVER ( ) , f ( x RESPECT NULLS )",
+            ),
             (
                 "PIVOT t ON k IN ('a') USING sum(v) AS s, max(w) GROUP BY g ORDER BY g",
                 "SELECT * FROM t PIVOT ( sum ( v ) AS s , max ( w ) FOR k IN ( 'a' ) DEFAULT ON NULL ( [__keys] ( g ) ) ) ORDER BY g",

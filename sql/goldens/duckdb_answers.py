@@ -123,3 +123,15 @@ same("SELECT i, list_reduce([i::decimal(9,2), 2.25::decimal(9,2), x::decimal(9,2
 f.error("SELECT list_reduce(list_filter([i], e -> e > 3), (a, b) -> a + b) FROM t", ".*a list is empty; give a first value")
 f.error("SELECT list_reduce([i::decimal(9,2), 2.25::decimal(9,2)], (a, b) -> a * b) FROM t", ".*`list_reduce` of decimals: the lambda takes .* and returns ")
 f.error("SELECT list_reduce(i, (a, b) -> a + b) FROM t", ".*`list_reduce` takes a list, not int64")
+
+f.note("Frames of RANGE that end before they begin.")
+same("SELECT i, sum(x) OVER (ORDER BY i RANGE BETWEEN 1 PRECEDING AND 2 PRECEDING) AS a, count(*) OVER (ORDER BY i RANGE BETWEEN 2 FOLLOWING AND 1 FOLLOWING) AS b, first_value(i) OVER (ORDER BY n RANGE BETWEEN 1 PRECEDING AND 2 PRECEDING) AS c, count(*) FILTER (WHERE i > 2) OVER (ORDER BY n DESC RANGE BETWEEN 1 PRECEDING AND 2 PRECEDING) AS d, row_number() OVER (ORDER BY i RANGE BETWEEN 1 PRECEDING AND 2 PRECEDING) AS e FROM t ORDER BY i")
+same("SELECT i, count(*) OVER (ORDER BY t RANGE BETWEEN INTERVAL '1 day' PRECEDING AND INTERVAL '25 hours' PRECEDING) AS a, sum(i) OVER (ORDER BY t RANGE BETWEEN INTERVAL '1 month' FOLLOWING AND INTERVAL '27 days' FOLLOWING) AS b FROM d ORDER BY i")
+
+f.note("An order and IGNORE NULLS inside of a call.")
+same("SELECT i, first_value(x ORDER BY n, i IGNORE NULLS) OVER () AS a, first_value(x ORDER BY i DESC IGNORE NULLS) OVER (ORDER BY i) AS b, last_value(x ORDER BY i IGNORE NULLS) OVER (ORDER BY i) AS c, last_value(x IGNORE NULLS) OVER (ORDER BY i) AS d FROM t ORDER BY i")
+same("SELECT sum(a * (i % 10)) AS s FROM (SELECT i, nth_value(CASE WHEN i % 3 > 0 THEN i END, i % 50 + 1) IGNORE NULLS OVER (PARTITION BY i % 2 ORDER BY i) AS a FROM range(20000) r(i)) q")
+
+f.note("A map of no entries.")
+same("SELECT map_from_entries([])::text AS a, map_from_entries(NULL) IS NULL AS b FROM t WHERE i = 1")
+f.error("SELECT map_from_entries([NULL]) FROM t", ".*`map_from_entries`: the key of an entry is NULL")

@@ -202,6 +202,11 @@ for part, freq in {"hour": "h", "minute": "min", "second": "s"}.items():
     f.q(f"date_trunc('{part}', time[0:5])", T(stamps[:5].floor(freq).values, ["time"]))
 f.q("SELECT date_trunc('week', ['2024-12-29', '2024-12-30', '1969-12-28T23:59:59', '1700-02-28']), date_trunc('quarter', ['1969-12-31', '2024-02-29', '1900-08-01'])",
     np.array(["2024-12-23", "2024-12-30", "1969-12-22", "1700-02-22"], "M8[ns]"), np.array(["1969-10-01", "2024-01-01", "1900-07-01"], "M8[ns]"))
+f.q("SELECT date_trunc('decade', ['2024-12-29', '1969-12-28T23:59:59', '1700-02-28', '1801-03-01']), date_trunc('century', ['2024-12-29', '1969-12-28T23:59:59', '1800-01-01']), date_trunc('millennium', ['2024-12-29', '2000-02-29']), date_trunc('millisecond', ['2024-12-29T00:00:00.123456'])",
+    np.array(["2020-01-01", "1960-01-01", "1700-01-01", "1800-01-01"], "M8[ns]"), np.array(["2000-01-01", "1900-01-01", "1800-01-01"], "M8[ns]"), np.array(["2000-01-01", "2000-01-01"], "M8[ns]"), np.array(["2024-12-29T00:00:00.123"], "M8[ns]"))
+for name in ("day360", "noleap"):
+    f.q(f"SELECT sum(year(date_trunc('decade', time)) - year(time) + year(time) % 10), max(dayofyear(date_trunc('century', time))), sum(year(date_trunc('millennium', time))) / sum(year(time) - year(time) % 1000) FROM 'tests/data/cf/{name}.zarr'",
+        np.int64(0), np.int64(1), 1.0)
 day360 = xr.open_zarr(DATA / "cf/day360.zarr", consolidated=False).time.values[:9]
 f.q("SELECT epoch(time[0:9]) - epoch(date_trunc('week', time[0:9])) FROM 'tests/data/cf/day360.zarr'",
     T(np.array([86400.0 * t.dayofwk + 3600 * t.hour + 60 * t.minute + t.second for t in day360]), ["time"]))
@@ -216,7 +221,7 @@ f.rows("SELECT count(*) FROM era5 WHERE season(time) NOT IN ('JJA', 'SON') AND '
 f.rows("SELECT CASE season(time) WHEN 'JJA' THEN 1 WHEN 'DJF' THEN 2 ELSE 0 END AS k, count(*) FROM era5 GROUP BY k ORDER BY k", [[0, counts(["MAM", "SON"])], [1, counts(["JJA"])], [2, counts(["DJF"])]])
 f.error("season(time) = 'summer'", "invalid_argument")
 f.error("SELECT count(*) FROM era5 WHERE season(time) = 'summer'", "invalid_argument")
-f.error("date_trunc('decade', time)", "invalid_argument")
+f.error("date_trunc('fortnight', time)", "invalid_argument")
 f.error("date_trunc('month', lat)", "dtype_mismatch")
 f.error("epoch(lat)", "dtype_mismatch")
 f.error("time + time", "dtype_mismatch")

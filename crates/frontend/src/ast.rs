@@ -265,6 +265,20 @@ pub(crate) fn pivot_keys(default: &Expr) -> Option<Vec<&Expr>> {
     args.iter().map(value).collect()
 }
 
+/// The columns of `PIVOT … ON a, b`, if its column is the marker for several.
+pub(crate) fn pivot_columns(column: &Expr) -> Option<Vec<&Expr>> {
+    let (args, _) = marker::read(column, marker::PIVOTED)?;
+    args.iter().map(value).collect()
+}
+
+/// One of several columns of a `PIVOT` that has a list of values, and the list.
+pub(crate) fn pivot_list(column: &Expr) -> Option<(&Expr, &[Expr])> {
+    match column {
+        Expr::InList { expr, list, negated: false } => Some((expr, list)),
+        _ => None,
+    }
+}
+
 /// `base.field`, where `base` is not a name: `svd(a).u`, `x[0].T`.
 ///
 /// Names joined by dots are `Expr::CompoundIdentifier` and not matched here. Several fields in a

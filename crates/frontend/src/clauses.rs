@@ -15,6 +15,7 @@ mod sets;
 
 use std::ops::ControlFlow;
 
+pub(crate) use pivot::COLUMNS_MAX;
 pub use sample::DRAW;
 use sqlparser::ast::{
     Expr, Fetch, GroupByExpr, LimitClause, Query, Select, SelectItem, Spanned, TableFactor, Value,

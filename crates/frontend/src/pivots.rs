@@ -5,27 +5,24 @@
 //!   ⇐  SELECT DISTINCT k::text AS v FROM t WHERE k IS NOT NULL ORDER BY 1 LIMIT 2001
 //!   ⇒  PIVOT t ON k::text IN ('a', 'b') USING sum(v)
 //! ```
-//! As texts, values of all types are columns, are compared, and have an order that does not depend on the rows.
+//! Of several columns, `PIVOT t ON k, j`, one after another gets its list. As texts, values of all types are columns, are compared, and have an order that does not depend on the rows.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    Cte, Expr, ExprWithAlias, PivotValueSource, Query, SelectItem, Spanned, TableFactor, Value,
-    Visitor, VisitorMut,
+    Cte, Expr, ExprWithAlias, FunctionArg, FunctionArgExpr, FunctionArguments, PivotValueSource,
+    Query, SelectItem, Spanned, TableFactor, Value, Visitor, VisitorMut,
 };
 
-use crate::clauses;
+use crate::ast;
+use crate::clauses::{self, COLUMNS_MAX};
 use crate::derived::relation_of;
 use crate::error::{Error, Position};
 use crate::limits;
 use crate::scope::{self, Scope};
 use crate::statement::Statement;
 use crate::walk::{walk, walk_mut};
-
-/// Maximum columns of such a PIVOT, for each value one of each aggregate: the time to plan it grows with the square of
-/// their number.
-const COLUMNS_MAX: usize = 2000;
 
 /// The query of the values of the first PIVOT of a statement that does not list them, with those inside others first;
 /// `None` if all list them. Its only column is text.
@@ -78,14 +75,32 @@ pub fn list(statement: &mut Statement, values: Vec<String>) -> Result<(), Error>
     })
 }
 
-/// The column and the relation of a PIVOT without a list of values.
+/// The relation of a PIVOT, and its first column without a list of values.
 fn parts(factor: &TableFactor) -> Option<(&TableFactor, &Expr)> {
-    match factor {
-        TableFactor::Pivot {
-            table, value_column, value_source: PivotValueSource::Any(_), ..
-        } => Some((table, value_column.first()?)),
+    let TableFactor::Pivot { table, value_column, value_source: PivotValueSource::Any(_), .. } =
+        factor
+    else {
+        return None;
+    };
+    let column = value_column.first()?;
+    let unlisted = match ast::pivot_columns(column) {
+        Some(several) => several.into_iter().find(|of| ast::pivot_list(of).is_none())?,
+        None => column,
+    };
+    Some((table, unlisted))
+}
+
+/// The first of several columns that has no list of values; `None` for a PIVOT on one column.
+fn unlisted_of_several(column: &mut Expr) -> Option<&mut Expr> {
+    ast::pivot_columns(column)?;
+    let Expr::Function(several) = column else { return None };
+    let FunctionArguments::List(list) = &mut several.args else { return None };
+    list.args.iter_mut().find_map(|arg| match arg {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(of)) => {
+            ast::pivot_list(of).is_none().then_some(of)
+        }
         _ => None,
-    }
+    })
 }
 
 /// Stops at a PIVOT without a list of values.
@@ -177,12 +192,22 @@ impl List {
             return Ok(());
         };
         let Some(column) = value_column.first_mut() else { return Ok(()) };
-        let aggregates = aggregate_functions.len().max(1);
-        if self.values.len().saturating_mul(aggregates) > COLUMNS_MAX {
-            let max = COLUMNS_MAX / aggregates;
-            let of_each = match aggregates {
+        let known = ast::pivot_columns(column).unwrap_or_default().into_iter();
+        let known = known.filter_map(ast::pivot_list).map(|(_, list)| list.len().max(1));
+        let each = known.fold(aggregate_functions.len().max(1), usize::saturating_mul);
+        let is_one = ast::pivot_columns(column).is_none();
+        let column = match is_one {
+            true => column,
+            false => match unlisted_of_several(column) {
+                Some(column) => column,
+                None => return Ok(()),
+            },
+        };
+        if self.values.len().saturating_mul(each) > COLUMNS_MAX {
+            let max = COLUMNS_MAX / each;
+            let of_each = match each {
                 1 => String::new(),
-                many => format!(", each a column of {many} aggregates"),
+                many => format!(", of which each makes {many} columns"),
             };
             return Err(Error::TooComplex {
                 what: format!(
@@ -201,12 +226,15 @@ impl List {
             let _ = walk_mut(&mut text, &mut Put(column));
             *column = text;
         }
-        let value = |value| ExprWithAlias {
-            expr: Expr::Value(Value::SingleQuotedString(value).into()),
-            alias: None,
-        };
-        let values = std::mem::take(&mut self.values).into_iter().map(value).collect();
-        *value_source = PivotValueSource::List(values);
+        let value = |value| Expr::Value(Value::SingleQuotedString(value).into());
+        let values = std::mem::take(&mut self.values).into_iter().map(value);
+        if is_one {
+            let values = values.map(|expr| ExprWithAlias { expr, alias: None }).collect();
+            *value_source = PivotValueSource::List(values);
+        } else {
+            let of = Box::new(std::mem::replace(column, ast::null()));
+            *column = Expr::InList { expr: of, list: values.collect(), negated: false };
+        }
         clauses::list_pivot(factor)
     }
 }
@@ -249,16 +277,50 @@ mod tests {
             let statement = parsed(&format!("PIVOT t ON {column} USING sum(v)")).unwrap();
             assert!(unlisted(&statement).unwrap().is_some(), "{column}");
         }
-        for several in ["k, j", "(k, j)", "k, (j)"] {
-            let error = parsed(&format!("PIVOT t ON {several}")).unwrap_err();
-            assert_eq!(error.code(), "unsupported", "{several}");
-        }
+        assert_eq!(parsed("PIVOT t ON (k, j)").unwrap_err().code(), "unsupported");
         for stored in [
             "CREATE VIEW w AS PIVOT t ON k",
+            "CREATE VIEW w AS PIVOT t ON k IN (1), j",
             "CREATE TEMP TENSOR w AS SELECT * FROM (PIVOT t ON k)",
             "INSERT INTO w SELECT * FROM (PIVOT t ON k)",
         ] {
             assert_eq!(parsed(stored).unwrap_err().code(), "unsupported", "{stored}");
+        }
+    }
+
+    #[test]
+    fn each_of_several_columns_gets_a_list() {
+        let parsed = |text: &str| crate::parse(text).map(|mut all| all.remove(0).statement);
+        let mut statement =
+            parsed("PIVOT t ON k, j IN (1, 2), (i) + 1 USING sum(v) GROUP BY g").unwrap();
+        for (column, values) in [("k", vec!["a", "b"]), ("(i) + 1", vec!["x"])] {
+            let query = unlisted(&statement).unwrap().unwrap().to_string();
+            assert!(
+                query.contains(&format!("SELECT DISTINCT ({column})::TEXT AS v FROM t")),
+                "{query}"
+            );
+            list(&mut statement, values.into_iter().map(String::from).collect()).unwrap();
+        }
+        assert_eq!(unlisted(&statement).unwrap(), None);
+        let text = statement.query().unwrap().to_string();
+        for name in ["a_1_x", "a_2_x", "b_1_x", "b_2_x"] {
+            assert!(text.contains(&format!("AS \"{name}\"")), "{text}");
+        }
+        assert!(text.contains("(k)::TEXT = 'b' AND j = 2 AND ((i) + 1)::TEXT = 'x'"), "{text}");
+        let mut many = parsed("PIVOT t ON k, j IN (1, 2)").unwrap();
+        let values = (0..=COLUMNS_MAX / 2).map(|n| n.to_string()).collect();
+        assert_eq!(list(&mut many, values).unwrap_err().code(), "too_complex");
+        let written: Vec<String> = (0..45).map(|n| n.to_string()).collect();
+        let written = written.join(", ");
+        let many = parsed(&format!("PIVOT t ON k IN ({written}), j IN ({written})"));
+        assert_eq!(many.unwrap_err().code(), "too_complex");
+        let lists = parsed("UNPIVOT t ON (a, b) AS x, (c, d) INTO NAME n VALUE v, w").unwrap();
+        let lists = lists.query().unwrap().to_string();
+        assert!(lists.contains("make_array('x', 'c_d')"), "{lists}");
+        assert!(lists.contains("make_array(b, d)) AS w"), "{lists}");
+        assert!(lists.contains("WHERE v IS NOT NULL AND w IS NOT NULL"), "{lists}");
+        for wrong in ["(a, b), c INTO NAME n VALUE v, w", "a, b INTO NAME n VALUE v, w", "(a, b)"] {
+            assert_eq!(parsed(&format!("UNPIVOT t ON {wrong}")).unwrap_err().code(), "syntax");
         }
     }
 }

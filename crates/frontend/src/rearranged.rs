@@ -6,19 +6,21 @@
 //! | `FROM t SELECT a WHERE x` | `SELECT a FROM t WHERE x` |
 //! | `FROM t WHERE x USING SAMPLE 10%` | `SELECT * FROM t TABLESAMPLE (10 PERCENT) WHERE x` |
 //! | `PIVOT t ON k IN ('a', 'b') USING sum(v) GROUP BY g` | `SELECT * FROM t PIVOT (sum(v) FOR k IN ('a', 'b') DEFAULT ON NULL ([__keys](g)))` |
+//! | `PIVOT t ON a IN (1, 2), b` | `SELECT * FROM t PIVOT (count(*) FOR [__pivoted](a IN (1, 2), b) IN (ANY))` |
 //! | `UNPIVOT t ON a, b INTO NAME n VALUE v` | `SELECT * FROM t UNPIVOT (v FOR n IN (a, b))` |
 //! | `SUMMARIZE t` | `SUMMARIZE SELECT * FROM t` |
 //! | `a ** b` | `a ^ b` |
+//! | `first_value(x ORDER BY y IGNORE NULLS)` | `first_value(x IGNORE NULLS ORDER BY y)` |
 //! | `SELECT y: a + 1, b, FROM t` | `SELECT a + 1 AS y, b FROM t` |
 //! | `WITH c AS MATERIALIZED (…)` | `WITH c AS (…)` |
 
 mod items;
+mod turned;
 
 use std::ops::Range;
 
 use sqlparser::tokenizer::{Span, Token, TokenWithSpan};
 
-use crate::ast::marker;
 use crate::limits::NESTING_MAX;
 use crate::tokens::is_word;
 
@@ -117,10 +119,15 @@ impl Writer<'_> {
             self.out.push(self.tokens[at].clone());
             let end = self.ends[at];
             if end > at {
-                let keys = self.pivot_keys(at);
-                self.level(at + 1..keys.unwrap_or(end), depth + 1);
-                if let Some(keys) = keys {
+                if let Some(keys) = self.pivot_keys(at) {
+                    self.level(at + 1..keys, depth + 1);
                     self.keys(keys + 2..end, self.tokens[keys].span, depth + 1);
+                } else if let Some(order) = self.order_before_nulls(at) {
+                    self.level(at + 1..order, depth + 1);
+                    self.part(end - 2..end, depth + 1);
+                    self.level(order..end - 2, depth + 1);
+                } else {
+                    self.level(at + 1..end, depth + 1);
                 }
                 self.out.push(self.tokens[end].clone());
             }
@@ -186,7 +193,7 @@ impl Writer<'_> {
         rest: &Range<usize>,
     ) -> Option<(Vec<Token>, Range<usize>)> {
         let start = self.find(rest.clone(), Self::is_sample)?;
-        let joins = |s: &Self, at: usize| s.is(at, "JOIN") || *s.token(at) == Token::Comma;
+        let joins = |s: &Self, at: usize| s.is(at, "JOIN") || s.is_comma(at);
         if from.is_empty() || self.find(from.clone(), joins).is_some() {
             return None;
         }
@@ -234,103 +241,14 @@ impl Writer<'_> {
         Some((sample, start..end))
     }
 
-    /// Writes a block that begins with `PIVOT` or `UNPIVOT` as a query of a relation with that word behind it.
-    fn turn(&mut self, block: Range<usize>, on: usize, depth: usize) {
-        let Range { start, end } = block;
-        let place = self.tokens[start].span;
-        let word = Token::make_keyword;
-        let stop = |s: &Self, at: usize| s.is(at, "USING") || s.is(at, "INTO") || s.ends_list(at);
-        let mut columns = on + 1..self.find(on + 1..end, stop).unwrap_or(end);
-        let mut rest = columns.end;
-        self.write(&[word("SELECT"), Token::Mul, word("FROM")], place);
-        self.part(start + 1..on, depth);
-        self.part(start..start + 1, depth);
-        self.write(&[Token::LParen], place);
-        if self.is(start, "UNPIVOT") {
-            let is_named = self.is(rest, "INTO")
-                && self.is(rest + 1, "NAME")
-                && self.is(rest + 3, "VALUE")
-                && rest + 4 < end;
-            if is_named {
-                let value = self.list(rest + 4, end);
-                self.part(value.clone(), depth);
-                self.write(&[word("FOR")], place);
-                self.part(rest + 2..rest + 3, depth);
-                rest = value.end;
-            } else {
-                self.write(&["value", "FOR", "name"].map(word), place);
-                if self.is(rest, "INTO") && rest < end {
-                    // The parser points at the word.
-                    columns.end = end;
-                    rest = end;
-                }
-            }
-            self.write(&[word("IN"), Token::LParen], place);
-            self.part(columns, depth);
-            self.write(&[Token::RParen], place);
-        } else {
-            if self.is(rest, "USING") && rest < end {
-                let calls = self.list(rest + 1, end);
-                self.part(calls.clone(), depth);
-                rest = calls.end;
-            } else {
-                let count = [word("count"), Token::LParen, Token::Mul, Token::RParen];
-                self.write(&count, place);
-            }
-            self.write(&[word("FOR")], place);
-            if self.find(columns.clone(), |s, at| s.is(at, "IN")).is_some() {
-                self.part(columns, depth);
-            } else {
-                let around = self.parentheses(&columns);
-                self.write(&vec![Token::LParen; around], place);
-                self.part(columns, depth);
-                self.write(&vec![Token::RParen; around], place);
-                self.write(&[word("IN"), Token::LParen, word("ANY"), Token::RParen], place);
-            }
-            if self.is(rest, "GROUP") && rest < end {
-                let keys = self.list(rest + 2, end);
-                rest = keys.end;
-                self.keys(keys, place, depth);
-            }
-        }
-        self.write(&[Token::RParen], place);
-        self.part(rest..end, depth);
-    }
-
-    /// The number of parentheses that the `FOR` of a PIVOT needs around its columns. The parser reads `(a, b)` as several
-    /// columns, and comparisons only inside further parentheses.
-    fn parentheses(&self, columns: &Range<usize>) -> usize {
-        let last = self.ends.get(columns.start).copied().unwrap_or_default();
-        let is_whole = *self.token(columns.start) == Token::LParen && last + 1 == columns.end;
-        let list = if is_whole { columns.start + 1..last } else { columns.clone() };
-        if self.find(list, |s, at| *s.token(at) == Token::Comma).is_some() {
-            return usize::from(!is_whole);
-        }
-        let is_of_name = |at: usize| match (at - columns.start) % 2 {
-            0 => matches!(self.token(at), Token::Word(_)),
-            _ => *self.token(at) == Token::Period,
-        };
-        if columns.clone().all(is_of_name) { 0 } else { 2 }
-    }
-
-    /// The `GROUP BY` of `PIVOT (… FOR … GROUP BY …)`, if the bracket is of that form.
-    fn pivot_keys(&self, open: usize) -> Option<usize> {
-        let before = open.checked_sub(1)?;
-        if !self.is(before, "PIVOT") {
+    /// The `ORDER BY` of `f(x ORDER BY y IGNORE NULLS)`, if the bracket is of that form.
+    fn order_before_nulls(&self, open: usize) -> Option<usize> {
+        let nulls = self.ends[open].checked_sub(2).filter(|nulls| *nulls > open)?;
+        let is_treatment = self.is(nulls, "IGNORE") || self.is(nulls, "RESPECT");
+        if !is_treatment || !self.is(nulls + 1, "NULLS") {
             return None;
         }
-        let end = self.ends[open];
-        let columns = self.find(open + 1..end, |s, at| s.is(at, "FOR"))?;
-        self.find(columns..end, |s, at| s.is(at, "GROUP") && s.is(at + 1, "BY"))
-    }
-
-    /// Writes the columns of `GROUP BY` of a PIVOT.
-    fn keys(&mut self, keys: Range<usize>, place: Span, depth: usize) {
-        let marker = Token::make_word(marker::KEYS, Some(marker::QUOTE));
-        self.write(&["DEFAULT", "ON", "NULL"].map(Token::make_keyword), place);
-        self.write(&[Token::LParen, marker, Token::LParen], place);
-        self.part(keys, depth);
-        self.write(&[Token::RParen, Token::RParen], place);
+        self.find(open + 1..nulls, |s, at| s.is(at, "ORDER") && s.is(at + 1, "BY"))
     }
 
     /// The list that begins at a token of a block.
@@ -416,6 +334,10 @@ impl Writer<'_> {
 
     fn number(&self, at: usize) -> Option<Token> {
         Some(self.token(at)).filter(|token| matches!(token, Token::Number(..))).cloned()
+    }
+
+    fn is_comma(&self, at: usize) -> bool {
+        *self.token(at) == Token::Comma
     }
 
     /// True for `FROM`, but not in `a IS DISTINCT FROM b`.
@@ -528,6 +450,10 @@ mod tests {
             ),
             ("FROM t, u USING SAMPLE 5", "SELECT * FROM t , u USING SAMPLE 5"),
             (
+                "SELECT f(g(x, 1) ORDER BY y, (z) IGNORE NULLS) OVER (), f(x RESPECT NULLS)",
+                "SELECT f ( g ( x , 1 ) IGNORE NULLS ORDER BY y , ( z ) ) OVER ( ) , f ( x RESPECT NULLS )",
+            ),
+            (
                 "PIVOT t ON k IN ('a') USING sum(v) AS s, max(w) GROUP BY g ORDER BY g",
                 "SELECT * FROM t PIVOT ( sum ( v ) AS s , max ( w ) FOR k IN ( 'a' ) DEFAULT ON NULL ( [__keys] ( g ) ) ) ORDER BY g",
             ),
@@ -546,6 +472,14 @@ mod tests {
             (
                 "PIVOT t ON t.k > 1",
                 "SELECT * FROM t PIVOT ( count ( * ) FOR ( ( t . k > 1 ) ) IN ( ANY ) )",
+            ),
+            (
+                "PIVOT t ON a IN (1), b",
+                "SELECT * FROM t PIVOT ( count ( * ) FOR [__pivoted] ( a IN ( 1 ) , b ) IN ( ANY ) )",
+            ),
+            (
+                "UNPIVOT t ON (a, b) AS c INTO NAME n VALUE v, w",
+                "SELECT * FROM t UNPIVOT ( ( v , w ) FOR n IN ( ( a , b ) AS c ) )",
             ),
             (
                 "UNPIVOT t ON a, b INTO NAME n VALUE v LIMIT 2",

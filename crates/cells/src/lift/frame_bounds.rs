@@ -4,14 +4,20 @@
 //! |---|---|
 //! | `ROWS BETWEEN 1 PRECEDING AND 2 PRECEDING`, which has no rows | a frame behind all rows, or before them |
 //! | `ORDER BY i RANGE 1.5 PRECEDING` with integers `i` | `ORDER BY i RANGE 1 PRECEDING` |
+//! | `sum(x) OVER (ORDER BY i RANGE BETWEEN 1 PRECEDING AND 2 PRECEDING)` | `sum(x) FILTER (WHERE i IS NULL) OVER (ORDER BY i RANGE BETWEEN CURRENT ROW AND CURRENT ROW)` |
+//!
+//! In a frame of RANGE that ends before it begins, only a row whose key is NULL has rows: those with NULL.
 
 use std::sync::Arc;
 
+use arrow::compute::kernels::cast_utils::parse_interval_month_day_nano;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::expr::{Case, WindowFunction};
 use datafusion::logical_expr::{
-    Expr, LogicalPlan, Projection, SortExpr, WindowFrame, WindowFrameBound, WindowFrameUnits,
+    Expr, ExprSchemable, LogicalPlan, Projection, SortExpr, WindowFrame, WindowFrameBound,
+    WindowFrameUnits, WindowFunctionDefinition,
 };
 use datafusion::optimizer::analyzer::AnalyzerRule;
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercion;
@@ -24,6 +30,11 @@ const ROWS_BEYOND: u64 = 1 << 61;
 
 /// Distances up to here are exact as floats.
 const EXACT: f64 = 1e15;
+
+const NANOS_OF_DAY: i128 = 86_400_000_000_000;
+
+/// The window functions that read a frame.
+const OF_FRAMES: [&str; 3] = ["first_value", "last_value", "nth_value"];
 
 /// Replaces the frame of a call. Runs before types are coerced, which refuses fractions beside integers.
 pub(super) fn known(mut expr: Expr, input: &Arc<LogicalPlan>) -> Transformed<Expr> {
@@ -41,11 +52,70 @@ pub(super) fn known(mut expr: Expr, input: &Arc<LogicalPlan>) -> Transformed<Exp
         (WindowFrameUnits::Rows | WindowFrameUnits::Groups, _) => behind(&params.window_frame),
     };
     match frame {
-        Some(frame) => {
-            params.window_frame = frame;
-            Transformed::yes(expr)
+        Some(frame) if ends_first(&frame) => of_nulls(function, input),
+        Some(frame) => params.window_frame = frame,
+        None if ends_first(&params.window_frame) => of_nulls(function, input),
+        None => return Transformed::no(expr),
+    }
+    Transformed::yes(expr)
+}
+
+/// True if a frame of distances ends before it begins, whatever the key of its row.
+fn ends_first(frame: &WindowFrame) -> bool {
+    use ScalarValue::Utf8;
+    use WindowFrameBound::{Following, Preceding};
+    match (&frame.start_bound, &frame.end_bound) {
+        (Preceding(Utf8(Some(start))), Preceding(Utf8(Some(end)))) => is_shorter(start, end),
+        (Following(Utf8(Some(start))), Following(Utf8(Some(end)))) => is_shorter(end, start),
+        _ => false,
+    }
+}
+
+/// True if a distance, a number or an interval, is shorter than another one in any month.
+fn is_shorter(distance: &str, other: &str) -> bool {
+    if let (Ok(distance), Ok(other)) = (distance.parse::<f64>(), other.parse::<f64>()) {
+        return distance < other;
+    }
+    let intervals = (parse_interval_month_day_nano(distance), parse_interval_month_day_nano(other));
+    let (Ok(distance), Ok(other)) = intervals else { return false };
+    let months = i128::from(other.months) - i128::from(distance.months);
+    let of_months = months * if months > 0 { 28 } else { 31 };
+    let days = i128::from(other.days) - i128::from(distance.days) + of_months;
+    let nanos = i128::from(other.nanoseconds) - i128::from(distance.nanoseconds);
+    days * NANOS_OF_DAY + nanos > 0
+}
+
+/// Limits the rows of a frame to those whose key is NULL, for rows whose key is NULL. Later planning refuses keys
+/// without distances.
+fn of_nulls(function: &mut WindowFunction, input: &Arc<LogicalPlan>) {
+    let WindowFunction { fun, params } = function;
+    let [key] = params.order_by.as_slice() else { return };
+    let has_distances = |key: &SortExpr| {
+        let of = key.expr.get_type(input.schema());
+        of.is_ok_and(|of| of.is_numeric() || of.is_temporal())
+    };
+    if !has_distances(key) {
+        return;
+    }
+    let is_null = key.expr.clone().is_null();
+    let current = || WindowFrameBound::CurrentRow;
+    params.window_frame = WindowFrame::new_bounds(WindowFrameUnits::Range, current(), current());
+    match fun {
+        WindowFunctionDefinition::AggregateUDF(_) => {
+            let filter = match params.filter.take() {
+                Some(own) => is_null.and(*own),
+                None => is_null,
+            };
+            params.filter = Some(Box::new(filter));
         }
-        None => Transformed::no(expr),
+        WindowFunctionDefinition::WindowUDF(function) => {
+            if let Some(x) =
+                params.args.first_mut().filter(|_| OF_FRAMES.contains(&function.name()))
+            {
+                let arms = vec![(Box::new(is_null), Box::new(x.clone()))];
+                *x = Expr::Case(Case::new(None, arms, None));
+            }
+        }
     }
 }
 
@@ -124,6 +194,16 @@ mod tests {
         assert_eq!(whole(Preceding(text("-0.5")), true), None);
         assert_eq!(whole(Preceding(text("1 day")), true), None);
         assert_eq!(whole(CurrentRow, true), None);
+    }
+
+    #[test]
+    fn distances_are_compared() {
+        assert!(is_shorter("1", "1.5"));
+        assert!(!is_shorter("2", "2") && !is_shorter("2", "1"));
+        assert!(is_shorter("1 day", "25 hours") && !is_shorter("25 hours", "1 day"));
+        assert!(is_shorter("27 days", "1 month") && !is_shorter("29 days", "1 month"));
+        assert!(is_shorter("1 month", "32 days") && !is_shorter("1 month", "30 days"));
+        assert!(!is_shorter("1", "1 day"));
     }
 
     #[test]

@@ -31,6 +31,7 @@ use sqlparser::ast::{Cte, Expr, Query, Select, SetExpr, TableFactor, VisitorMut}
 use super::names::Prepared;
 use super::parts::Written;
 use super::row_values;
+use columns::Column;
 pub(super) use names::replace_in;
 use repeated::Renamed;
 pub(super) use repeated::numbered;
@@ -73,6 +74,10 @@ struct Level {
     ordered: BTreeSet<String>,
     /// The merged names of its one block.
     merged: Merged,
+    /// True if its ORDER BY has COLUMNS.
+    has_chosen_keys: bool,
+    /// The columns of its one block's relations, if the keys choose some of them.
+    columns: Vec<Column>,
     /// The columns of its one block that have another name.
     renamed: Renamed,
     /// The names that several of its items have, with different expressions.
@@ -101,6 +106,7 @@ impl VisitorMut for Pass<'_> {
         let mut level = Level { is_set, ..Level::default() };
         if !is_set {
             level.ordered.extend(column_names(&query.order_by));
+            level.has_chosen_keys = chosen::are_ordered(query.order_by.as_ref());
         }
         if let Some(with) = &query.with {
             level.waiting = with.cte_tables.iter().cloned().collect();
@@ -115,6 +121,11 @@ impl VisitorMut for Pass<'_> {
             && let SetExpr::Select(select) = &*query.body
             && let Some(order) = &mut query.order_by
         {
+            if level.has_chosen_keys
+                && let Err(error) = self.keys(order, &level.columns)
+            {
+                return ControlFlow::Break(error);
+            }
             if let Err(error) = repeated::check_order(order, &level.differing) {
                 return ControlFlow::Break(error);
             }
@@ -173,16 +184,21 @@ impl Pass<'_> {
     /// Rewrites the joins of a block, the names that they merge, and items of several columns.
     fn joins(&mut self, select: &mut Select) -> Result<(), Error> {
         chosen::check(select)?;
-        if !chosen::occur(select) && !select.from.iter().any(columns::merges) {
+        let has_chosen_keys = self.levels.last().is_some_and(|level| level.has_chosen_keys);
+        let merges = || select.from.iter().any(columns::merges);
+        if !has_chosen_keys && !chosen::occur(select) && !merges() {
             return Ok(());
         }
         for from in &mut select.from {
             self.name(&mut from.relation);
             from.joins.iter_mut().for_each(|join| self.name(&mut join.relation));
         }
-        let merged = self.block(select)?;
+        let (merged, all) = self.block(select)?;
         if let Some(level) = self.levels.last_mut() {
             level.merged = merged;
+            if has_chosen_keys {
+                level.columns = all;
+            }
         }
         Ok(())
     }
@@ -196,7 +212,8 @@ impl Pass<'_> {
         self.order_all(query)
     }
 
-    fn block(&self, select: &mut Select) -> Result<Merged, Error> {
+    /// The merged names of a block, and the columns of its relations.
+    fn block(&self, select: &mut Select) -> Result<(Merged, Vec<Column>), Error> {
         let mut all = Vec::new();
         for from in &mut select.from {
             all.extend(columns::joined(from, self)?);
@@ -213,6 +230,6 @@ impl Pass<'_> {
         if all.iter().any(|column| column.is_merged) {
             names::replace(select, &merged, &all);
         }
-        Ok(merged)
+        Ok((merged, all))
     }
 }

@@ -22,6 +22,9 @@ pub(crate) const ASOF_LEFT: &str = "__asof_left";
 /// The columns of `GROUP BY` of a `PIVOT`.
 pub(crate) const KEYS: &str = "__keys";
 
+/// The several columns of `PIVOT … ON`, of which some are `IN` a list of values.
+pub(crate) const PIVOTED: &str = "__pivoted";
+
 /// The columns of `COLUMNS` as arguments: `*COLUMNS(…)`.
 pub(crate) const SPREAD: &str = "__spread";
 /// The names of these columns as arguments.

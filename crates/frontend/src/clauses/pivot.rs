@@ -16,11 +16,16 @@ use crate::error::{Error, Position};
 use crate::surface::walk::find;
 use crate::walk::column_names;
 
+/// Maximum columns of a PIVOT on several columns, and of one whose values a query finds: the time to plan it grows with
+/// the square of their number.
+pub(crate) const COLUMNS_MAX: usize = 2000;
+
 /// The subquery that replaces a `PIVOT` or an `UNPIVOT`; `None` for other relations, and for a `PIVOT` whose values a
 /// query finds ([`crate::pivots`]), which is none of those that are stored.
 ///
 /// # Errors
-/// `unsupported` for values of a subquery, and for several columns at once.
+/// `unsupported` for values of a subquery, and for rows of values; `too_complex` beyond 2000 columns; `syntax` for an
+/// UNPIVOT of lists of different lengths.
 pub(super) fn rewritten(
     factor: &TableFactor,
     is_stored: bool,
@@ -35,74 +40,159 @@ pub(super) fn rewritten(
             default_on_null,
             alias,
         } => {
-            let keys = match default_on_null {
-                Some(default) => match ast::pivot_keys(default) {
-                    Some(keys) if keys.is_empty() => {
-                        let message = "GROUP BY of PIVOT names no columns";
-                        return Err(Error::syntax(message, Position::of_span(span)));
-                    }
-                    Some(keys) => Some(keys),
-                    None => {
-                        let hint = "use coalesce on the columns";
-                        return Err(unsupported("DEFAULT ON NULL", span, hint));
-                    }
-                },
-                None => None,
+            let keys = keys(default_on_null.as_ref(), span)?;
+            let Some(columns) = listed(value_column, value_source, is_stored, span)? else {
+                return Ok(None);
             };
-            let [column] = value_column.as_slice() else {
-                let hint = "name a text of them in a subquery: `a || '_' || b AS k`";
-                return Err(unsupported("PIVOT … FOR several columns", span, hint));
-            };
-            let values = match value_source {
-                PivotValueSource::List(values) => values,
-                PivotValueSource::Any(order) if !order.is_empty() => {
-                    let hint = "list the values in this order: `FOR k IN ('b', 'a')`";
-                    return Err(unsupported("ORDER BY of the values of PIVOT", span, hint));
-                }
-                PivotValueSource::Any(_) if is_stored => {
-                    let hint =
-                        "list the values, of which each becomes a column: `ON k IN ('a', 'b')`";
-                    let what = "PIVOT without a list of values in a view, TEMP TENSOR or INSERT";
-                    return Err(unsupported(what, span, hint));
-                }
-                PivotValueSource::Any(_) => return Ok(None),
-                PivotValueSource::Subquery(_) => {
-                    let hint = "list the values, as in `PIVOT (sum(v) FOR k IN ('a', 'b'))`, or write `PIVOT … ON k USING sum(v)` for all";
-                    return Err(unsupported("PIVOT with values of a query", span, hint));
-                }
-            };
+            let each = aggregate_functions.len();
+            let count = columns.iter().fold(each, |all, of| all.saturating_mul(of.values.len()));
+            if columns.len() > 1 && count > COLUMNS_MAX {
+                return Err(Error::TooComplex {
+                    what: format!("PIVOT on several columns makes {count} columns"),
+                    limit: COLUMNS_MAX,
+                    position: Position::of_span(span),
+                });
+            }
             let mut items: Vec<SelectItem> = match keys {
                 Some(keys) => {
                     keys.into_iter().map(|k| SelectItem::UnnamedExpr(k.clone())).collect()
                 }
-                None => vec![rest(aggregate_functions, column)],
+                None => vec![rest(aggregate_functions, &columns)],
             };
-            items.extend(pivoted(aggregate_functions, column, values));
+            items.extend(pivoted(aggregate_functions, &columns));
             let Some(mut select) = block(items, (**table).clone()) else { return Ok(None) };
             select.group_by = GroupByExpr::All(Vec::new());
             Ok(Some(derived(select, alias.clone())))
         }
         TableFactor::Unpivot { table, value, name, columns, null_inclusion, alias } => {
-            let Expr::Identifier(value) = value else {
-                let hint = "unpivot one column of values, and join the results";
-                return Err(unsupported("UNPIVOT into several columns", span, hint));
-            };
-            let is_renamed = |of: &&ExprWithAlias| has_columns(of) && of.alias.is_some();
-            if let Some(of) = columns.iter().find(is_renamed) {
-                let hint = "rename the columns in a subquery: `* RENAME (a AS b)`";
-                return Err(unsupported("a name for COLUMNS in UNPIVOT", of.expr.span(), hint));
-            }
-            let items = unpivoted(value, name, columns);
+            let values = values_of(value, columns, span)?;
+            let items = unpivoted(&values, name, columns);
             let Some(inner) = block(items, (**table).clone()) else { return Ok(None) };
             if *null_inclusion == Some(NullInclusion::IncludeNulls) {
                 return Ok(Some(derived(inner, alias.clone())));
             }
             let all = vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())];
             let Some(mut outer) = block(all, derived(inner, None)) else { return Ok(None) };
-            outer.selection = Some(Expr::IsNotNull(Box::new(Expr::Identifier(value.clone()))));
+            let known = values.into_iter();
+            let known = known.map(|value| Expr::IsNotNull(Box::new(Expr::Identifier(value))));
+            outer.selection = known.reduce(both);
             Ok(Some(derived(outer, alias.clone())))
         }
         _ => Ok(None),
+    }
+}
+
+/// The columns of `GROUP BY` of a PIVOT.
+fn keys(default_on_null: Option<&Expr>, span: Span) -> Result<Option<Vec<&Expr>>, Error> {
+    let Some(default) = default_on_null else { return Ok(None) };
+    match ast::pivot_keys(default) {
+        Some(keys) if keys.is_empty() => {
+            let message = "GROUP BY of PIVOT names no columns";
+            Err(Error::syntax(message, Position::of_span(span)))
+        }
+        Some(keys) => Ok(Some(keys)),
+        None => Err(unsupported("DEFAULT ON NULL", span, "use coalesce on the columns")),
+    }
+}
+
+/// A column of a PIVOT with the values that become columns, and their names.
+struct Listed<'a> {
+    column: &'a Expr,
+    values: Vec<(String, &'a Expr)>,
+}
+
+impl Listed<'_> {
+    /// The name of each value, and the condition that the column has it.
+    fn conditions(&self) -> Vec<(String, Expr)> {
+        let values = self.values.iter();
+        values.map(|(name, value)| (name.clone(), is(self.column, value))).collect()
+    }
+}
+
+/// The columns of a PIVOT; `None` if a query has to find the values of one.
+fn listed<'a>(
+    columns: &'a [Expr],
+    values: &'a PivotValueSource,
+    is_stored: bool,
+    span: Span,
+) -> Result<Option<Vec<Listed<'a>>>, Error> {
+    let [column] = columns else {
+        let hint = "write `PIVOT … ON a, b` for a column of each combination, or name a text in a subquery: `a || '_' || b AS k`";
+        return Err(unsupported("PIVOT … FOR (a, b)", span, hint));
+    };
+    match values {
+        PivotValueSource::List(values) => {
+            let name = |value: &ExprWithAlias| match &value.alias {
+                Some(alias) => alias.value.clone(),
+                None => shown(&value.expr),
+            };
+            let values = values.iter().map(|value| (name(value), &value.expr)).collect();
+            Ok(Some(vec![Listed { column, values }]))
+        }
+        PivotValueSource::Any(order) if !order.is_empty() => {
+            let hint = "list the values in this order: `FOR k IN ('b', 'a')`";
+            Err(unsupported("ORDER BY of the values of PIVOT", span, hint))
+        }
+        PivotValueSource::Any(_) => {
+            let of = |column| {
+                let (column, values) = ast::pivot_list(column)?;
+                let values = values.iter().map(|value| (shown(value), value)).collect();
+                Some(Listed { column, values })
+            };
+            let several = ast::pivot_columns(column);
+            let all = several.and_then(|all| all.into_iter().map(of).collect::<Option<Vec<_>>>());
+            if all.is_none() && is_stored {
+                let hint = "list the values, of which each becomes a column: `ON k IN ('a', 'b')`";
+                let what = "PIVOT without a list of values in a view, TEMP TENSOR or INSERT";
+                return Err(unsupported(what, span, hint));
+            }
+            Ok(all)
+        }
+        PivotValueSource::Subquery(_) => {
+            let hint = "list the values, as in `PIVOT (sum(v) FOR k IN ('a', 'b'))`, or write `PIVOT … ON k USING sum(v)` for all";
+            Err(unsupported("PIVOT with values of a query", span, hint))
+        }
+    }
+}
+
+/// The columns of values that an UNPIVOT makes of columns, or of lists of columns of the same length.
+fn values_of(value: &Expr, columns: &[ExprWithAlias], span: Span) -> Result<Vec<Ident>, Error> {
+    let name = |value: &Expr| match value {
+        Expr::Identifier(name) => Some(name.clone()),
+        _ => None,
+    };
+    let Some(values) = parts(value).iter().map(name).collect::<Option<Vec<Ident>>>() else {
+        let message = "UNPIVOT needs names for the columns of values: `(v, w) FOR n IN (…)`";
+        return Err(Error::syntax(message, Position::of_span(value.span())));
+    };
+    for column in columns {
+        let of = column.expr.span();
+        if has_columns(column) && column.alias.is_some() {
+            let hint = "rename the columns in a subquery: `* RENAME (a AS b)`";
+            return Err(unsupported("a name for COLUMNS in UNPIVOT", of, hint));
+        }
+        if has_columns(column) && (values.len() > 1 || parts(&column.expr).len() > 1) {
+            let hint = "name the columns of each list: `ON (a, b), (c, d)`";
+            return Err(unsupported("COLUMNS in lists of UNPIVOT", of, hint));
+        }
+        let count = parts(&column.expr).len();
+        if count != values.len() {
+            let message = format!(
+                "UNPIVOT makes {} columns of values, and `{}` has {count} columns",
+                values.len(),
+                column.expr
+            );
+            return Err(Error::syntax(message, Position::of_span(of).or(Position::of_span(span))));
+        }
+    }
+    Ok(values)
+}
+
+/// The expressions of a list in parentheses, or the one expression.
+fn parts(expr: &Expr) -> &[Expr] {
+    match expr {
+        Expr::Tuple(parts) => parts,
+        one => std::slice::from_ref(one),
     }
 }
 
@@ -110,21 +200,27 @@ fn unsupported(construct: &str, span: Span, hint: &str) -> Error {
     Error::unsupported(construct.to_string(), Position::of_span(span)).with_hint(hint.to_string())
 }
 
-/// All columns that the aggregates and `FOR` do not use.
-fn rest(calls: &[ExprWithAlias], column: &Expr) -> SelectItem {
-    let mut used = column_names(column);
+/// All columns that the aggregates and the PIVOT do not use.
+fn rest(calls: &[ExprWithAlias], columns: &[Listed<'_>]) -> SelectItem {
+    let mut used = BTreeSet::new();
+    columns.iter().for_each(|of| used.extend(column_names(of.column)));
     calls.iter().for_each(|call| used.extend(column_names(&call.expr)));
     all_but(used.into_iter().map(Ident::new))
 }
 
-/// The aggregates for each value.
-fn pivoted(calls: &[ExprWithAlias], column: &Expr, values: &[ExprWithAlias]) -> Vec<SelectItem> {
-    let mut items = Vec::new();
-    for value in values {
-        let of = match &value.alias {
-            Some(alias) => alias.value.clone(),
-            None => shown(&value.expr),
+/// The aggregates for each combination of values.
+fn pivoted(calls: &[ExprWithAlias], columns: &[Listed<'_>]) -> Vec<SelectItem> {
+    let all = columns.iter().map(Listed::conditions);
+    let combined = all.reduce(|all, more| {
+        let with_each = |(name, condition): &(String, Expr)| -> Vec<(String, Expr)> {
+            let more = more.iter();
+            more.map(|(of, own)| (format!("{name}_{of}"), both(condition.clone(), own.clone())))
+                .collect()
         };
+        all.iter().flat_map(with_each).collect()
+    });
+    let mut items = Vec::new();
+    for (of, condition) in combined.unwrap_or_default() {
         for call in calls {
             let name = match &call.alias {
                 Some(alias) => format!("{of}_{}", alias.value),
@@ -135,7 +231,7 @@ fn pivoted(calls: &[ExprWithAlias], column: &Expr, values: &[ExprWithAlias]) -> 
                 }
             };
             items.push(SelectItem::ExprWithAlias {
-                expr: filtered(&call.expr, is(column, &value.expr)),
+                expr: filtered(&call.expr, condition.clone()),
                 alias: Ident::with_quote('"', name),
             });
         }
@@ -143,27 +239,23 @@ fn pivoted(calls: &[ExprWithAlias], column: &Expr, values: &[ExprWithAlias]) -> 
     items
 }
 
-/// All columns but some, the names of these, and their values.
-fn unpivoted(value: &Ident, name: &Ident, columns: &[ExprWithAlias]) -> Vec<SelectItem> {
+/// All columns but some, the names of these or of their lists, and their values.
+fn unpivoted(values: &[Ident], name: &Ident, columns: &[ExprWithAlias]) -> Vec<SelectItem> {
     let all: BTreeSet<String> =
         columns.iter().flat_map(|column| column_names(&column.expr)).collect();
     let named = |column: &ExprWithAlias| {
         if has_columns(column) {
             return on_columns(marker::NAMES, column);
         }
+        let own = |part: &Expr| column_names(part).into_iter().next().unwrap_or_default();
         let name = match &column.alias {
             Some(alias) => alias.value.clone(),
-            None => column_names(&column.expr).into_iter().next().unwrap_or_default(),
+            None => parts(&column.expr).iter().map(own).collect::<Vec<_>>().join("_"),
         };
         Expr::Value(Value::SingleQuotedString(name).into())
     };
     let list = |values: Vec<Expr>| call("unnest", vec![call("make_array", values)]);
     let names = list(columns.iter().map(named).collect());
-    let cells = |column: &ExprWithAlias| match has_columns(column) {
-        true => on_columns(marker::SPREAD, column),
-        false => column.expr.clone(),
-    };
-    let values = list(columns.iter().map(cells).collect());
     let rest = match columns.iter().find(|column| has_columns(column)) {
         Some(first) => {
             let used = columns.iter().map(|column| marker::positional(column.expr.clone()));
@@ -172,11 +264,16 @@ fn unpivoted(value: &Ident, name: &Ident, columns: &[ExprWithAlias]) -> Vec<Sele
         }
         None => all_but(all.into_iter().map(Ident::new)),
     };
-    vec![
-        rest,
-        SelectItem::ExprWithAlias { expr: names, alias: name.clone() },
-        SelectItem::ExprWithAlias { expr: values, alias: value.clone() },
-    ]
+    let mut items = vec![rest, SelectItem::ExprWithAlias { expr: names, alias: name.clone() }];
+    for (at, value) in values.iter().enumerate() {
+        let cells = columns.iter().filter_map(|column| match has_columns(column) {
+            true => Some(on_columns(marker::SPREAD, column)),
+            false => parts(&column.expr).get(at).cloned(),
+        });
+        let expr = list(cells.collect());
+        items.push(SelectItem::ExprWithAlias { expr, alias: value.clone() });
+    }
+    items
 }
 
 fn has_columns(column: &ExprWithAlias) -> bool {
@@ -222,14 +319,16 @@ fn is(column: &Expr, value: &Expr) -> Expr {
     }
 }
 
+fn both(one: Expr, other: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(one), op: BinaryOperator::And, right: Box::new(other) }
+}
+
 /// The aggregate over the rows that fulfil a condition.
 fn filtered(aggregate: &Expr, condition: Expr) -> Expr {
     let mut aggregate = aggregate.clone();
     if let Expr::Function(function) = &mut aggregate {
         let condition = match function.filter.take() {
-            Some(own) => {
-                Expr::BinaryOp { left: own, op: BinaryOperator::And, right: Box::new(condition) }
-            }
+            Some(own) => both(*own, condition),
             None => condition,
         };
         function.filter = Some(Box::new(condition));

@@ -14,6 +14,10 @@ use crate::lower::value::{Tensor, Value};
 use crate::lower::{At, Lowerer, fail, types};
 
 const MASKS: &str = "masked cells stay masked";
+
+/// Days by which the year 1 begins earlier in the Julian calendar than in the Gregorian one.
+const JULIAN_LEAD: i64 = 2;
+
 const TYPES: &str = "datetimes of any calendar give int64";
 
 /// The row of a function that returns a part of a time.
@@ -58,8 +62,8 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "date_trunc(part, time)",
         date_trunc,
-        "The first moment of the second, minute, hour, day, week (from Monday), month, quarter \
-         or year in which a time lies.",
+        "The first moment of the second, minute, hour, day, week (from Monday), month, quarter, \
+         year, decade, century or millennium in which a time lies.",
     )
     .dtypes("datetimes of any calendar; type stays")
     .missing(MASKS)
@@ -106,6 +110,8 @@ fn date_trunc(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let time = Truncation { span: a.span, dtype };
     let us = l.b.cast(t.node, DType::Int64).at(a.span)?;
     let start = match part.as_str() {
+        "microsecond" => us,
+        "millisecond" => time.floor(l, us, 1000, 0)?,
         "second" => time.floor(l, us, 1_000_000, 0)?,
         "minute" => time.floor(l, us, 60_000_000, 0)?,
         "hour" => time.floor(l, us, 3_600_000_000, 0)?,
@@ -114,9 +120,12 @@ fn date_trunc(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         "month" => time.first_day(l, us, DatePart::Day)?,
         "quarter" => time.quarter(l, us)?,
         "year" => time.first_day(l, us, DatePart::DayOfYear)?,
+        "decade" => time.first_year(l, us, 10, calendar)?,
+        "century" => time.first_year(l, us, 100, calendar)?,
+        "millennium" => time.first_year(l, us, 1000, calendar)?,
         other => {
             let reason = format!(
-                "is '{other}'; it must be 'second', 'minute', 'hour', 'day', 'week', 'month', 'quarter' or 'year'"
+                "is '{other}'; it must be 'microsecond', 'millisecond', 'second', 'minute', 'hour', 'day', 'week', 'month', 'quarter', 'year', 'decade', 'century' or 'millennium'"
             );
             return a.refuse("part", reason);
         }
@@ -188,5 +197,59 @@ impl Truncation {
             start = l.b.map(ScalarOp::Where, &[is_later, before, start]).at(self.span)?;
         }
         Ok(start)
+    }
+
+    /// The first day of the 10, 100 or 1000 years, counted from year 0 in both directions.
+    fn first_year(
+        &self,
+        l: &mut Lowerer<'_, '_>,
+        us: NodeId,
+        years: i64,
+        calendar: Calendar,
+    ) -> Result<NodeId, Error> {
+        let start = self.first_day(l, us, DatePart::DayOfYear)?;
+        let year = self.part(l, us, DatePart::Year)?;
+        let since = self.map(l, ScalarOp::Fmod, year, years)?;
+        let first = l.b.map(ScalarOp::Sub, &[year, since]).at(self.span)?;
+        let (year, first) = (self.new_year(l, year, calendar)?, self.new_year(l, first, calendar)?);
+        let days = l.b.map(ScalarOp::Sub, &[year, first]).at(self.span)?;
+        let since = self.map(l, ScalarOp::Mul, days, DAY_US)?;
+        l.b.map(ScalarOp::Sub, &[start, since]).at(self.span)
+    }
+
+    /// The first day of a year, in days from one that depends on the calendar.
+    fn new_year(
+        &self,
+        l: &mut Lowerer<'_, '_>,
+        year: NodeId,
+        calendar: Calendar,
+    ) -> Result<NodeId, Error> {
+        let length = match calendar {
+            Calendar::Day360 => 360,
+            Calendar::AllLeap => 366,
+            _ => 365,
+        };
+        let days = self.map(l, ScalarOp::Mul, year, length)?;
+        if matches!(calendar, Calendar::NoLeap | Calendar::AllLeap | Calendar::Day360) {
+            return Ok(days);
+        }
+        // A leap day is in the years before.
+        let before = self.map(l, ScalarOp::Sub, year, 1)?;
+        let fourth = self.map(l, ScalarOp::FloorDiv, before, 4)?;
+        let julian = l.b.map(ScalarOp::Add, &[days, fourth]).at(self.span)?;
+        if calendar == Calendar::Julian {
+            return Ok(julian);
+        }
+        let hundredth = self.map(l, ScalarOp::FloorDiv, before, 100)?;
+        let gregorian = l.b.map(ScalarOp::Sub, &[julian, hundredth]).at(self.span)?;
+        let four_hundredth = self.map(l, ScalarOp::FloorDiv, before, 400)?;
+        let gregorian = l.b.map(ScalarOp::Add, &[gregorian, four_hundredth]).at(self.span)?;
+        if calendar == Calendar::Standard {
+            return Ok(gregorian);
+        }
+        // The mixed calendar is the Julian one up to the beginning of 1582.
+        let julian = self.map(l, ScalarOp::Sub, julian, JULIAN_LEAD)?;
+        let is_julian = self.map(l, ScalarOp::Le, year, 1582)?;
+        l.b.map(ScalarOp::Where, &[is_julian, julian, gregorian]).at(self.span)
     }
 }

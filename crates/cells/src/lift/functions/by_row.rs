@@ -85,7 +85,7 @@ impl WindowUDFImpl for ByRow {
             return Ok(Box::new(Tiles));
         }
         let (ignores_nulls, is_reversed) = (args.ignore_nulls(), args.is_reversed());
-        Ok(Box::new(Nth { ignores_nulls, is_reversed, numbers: None, row: 0 }))
+        Ok(Box::new(Nth { ignores_nulls, is_reversed, numbers: None, valid: None, row: 0 }))
     }
 
     fn field(&self, args: WindowUDFFieldArgs) -> Result<FieldRef> {
@@ -154,8 +154,28 @@ struct Nth {
     ignores_nulls: bool,
     is_reversed: bool,
     numbers: Option<Int64Array>,
+    /// The rows of the partition with a value, if others do not count.
+    valid: Option<Vec<usize>>,
     /// The next row: frames come in the order of their rows.
     row: usize,
+}
+
+/// The row behind `before` others of a range, from its end if `is_reversed`; of those with a value if these are given.
+fn nth(
+    range: Range<usize>,
+    before: usize,
+    is_reversed: bool,
+    valid: Option<&[usize]>,
+) -> Option<usize> {
+    let mut inside = match valid {
+        Some(valid) => {
+            let place = |row: usize| valid.partition_point(|at| *at < row);
+            place(range.start)..place(range.end)
+        }
+        None => range,
+    };
+    let at = if is_reversed { inside.nth_back(before) } else { inside.nth(before) }?;
+    Some(valid.map_or(at, |valid| valid[at]))
 }
 
 impl PartitionEvaluator for Nth {
@@ -172,12 +192,11 @@ impl PartitionEvaluator for Nth {
         self.numbers = Some(numbers);
         self.row += 1;
         let before = number.and_then(|number| usize::try_from(number.checked_sub(1)?).ok());
-        let at = before.and_then(|before| match (self.ignores_nulls, self.is_reversed) {
-            (false, false) => range.clone().nth(before),
-            (false, true) => range.clone().nth_back(before),
-            (true, false) => range.clone().filter(|row| x.is_valid(*row)).nth(before),
-            (true, true) => range.clone().rev().filter(|row| x.is_valid(*row)).nth(before),
-        });
+        if self.ignores_nulls && self.valid.is_none() {
+            self.valid = Some((0..x.len()).filter(|row| x.is_valid(*row)).collect());
+        }
+        let at =
+            before.and_then(|n| nth(range.clone(), n, self.is_reversed, self.valid.as_deref()));
         match at {
             Some(row) => ScalarValue::try_from_array(x, row),
             None => ScalarValue::try_from(x.data_type()),
@@ -270,6 +289,24 @@ mod tests {
         ] {
             assert_eq!(shifted(row, by, 6, None), all, "{row}, {by}");
             assert_eq!(shifted(row, by, 6, Some(&valid)), with_value, "{row}, {by}");
+        }
+    }
+
+    #[test]
+    fn rows_of_a_range_are_counted_from_either_end() {
+        let valid = [0, 2, 5];
+        for (range, before, forward, back, of_valid, of_valid_back) in [
+            (1..6, 0, Some(1), Some(5), Some(2), Some(5)),
+            (1..6, 1, Some(2), Some(4), Some(5), Some(2)),
+            (0..5, 1, Some(1), Some(3), Some(2), Some(0)),
+            (3..5, 0, Some(3), Some(4), None, None),
+            (4..4, 0, None, None, None, None),
+            (0..6, usize::MAX, None, None, None, None),
+        ] {
+            assert_eq!(nth(range.clone(), before, false, None), forward);
+            assert_eq!(nth(range.clone(), before, true, None), back);
+            assert_eq!(nth(range.clone(), before, false, Some(&valid)), of_valid);
+            assert_eq!(nth(range, before, true, Some(&valid)), of_valid_back);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int32Array, MapArray, StructArray};
+use arrow::array::{Array, ArrayRef, AsArray, Int32Array, MapArray, StructArray, new_empty_array};
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{interleave, take};
 use arrow::datatypes::{DataType, Field, FieldRef, Fields};
@@ -70,6 +70,20 @@ fn entries(of: &DataType) -> Option<&Fields> {
     }
 }
 
+/// True for NULL, and for a list without a type of its elements: `[]`.
+fn is_untyped(of: &DataType) -> bool {
+    match of {
+        DataType::Null => true,
+        DataType::List(element) => element.data_type().is_null(),
+        _ => false,
+    }
+}
+
+/// The fields of the entries of a map that never has one.
+fn no_entries() -> Fields {
+    Fields::from(["key", "value"].map(|name| Field::new(name, DataType::Int64, true)).to_vec())
+}
+
 impl ScalarUDFImpl for Maps {
     scalar!(documentation, signature, type_by_field);
 
@@ -82,6 +96,7 @@ impl ScalarUDFImpl for Maps {
         if !self.is_concat {
             return match types {
                 [list @ DataType::List(_)] if entries(list).is_some() => Ok(types.to_vec()),
+                [other] if is_untyped(other) => Ok(types.to_vec()),
                 [other] => plan_err!(
                     "`{name}` takes a list of structs with two fields, not {}",
                     spoken(&other.to_string())
@@ -109,8 +124,11 @@ impl ScalarUDFImpl for Maps {
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        let first = args.arg_fields.first().and_then(|field| entries(field.data_type()));
-        let Some(map) = first.and_then(map_of) else {
+        let map = args.arg_fields.first().and_then(|field| match field.data_type() {
+            of if !self.is_concat && is_untyped(of) => map_of(&no_entries()),
+            of => entries(of).and_then(map_of),
+        });
+        let Some(map) = map else {
             return internal_err!("{} has no entries", self.name());
         };
         Ok(Arc::new(Field::new(self.name(), map, true)))
@@ -126,6 +144,7 @@ impl ScalarUDFImpl for Maps {
             args.args.iter().map(|arg| arg.to_array(rows)).collect::<Result<_>>()?;
         let map = match (self.is_concat, arrays.as_slice()) {
             (true, arrays) => concat(arrays, of, rows)?,
+            (false, [list]) if is_untyped(list.data_type()) => from_nothing(list, of)?,
             (false, [list]) => from_entries(list, of)?,
             _ => return internal_err!("{} of {} lists", self.name(), arrays.len()),
         };
@@ -213,6 +232,17 @@ fn from_entries(list: &ArrayRef, of: &FieldRef) -> Result<MapArray> {
         }
     }
     map(of, offsets, vec![Arc::clone(key), Arc::clone(value)], lists.nulls().cloned())
+}
+
+/// Maps without entries, from lists without a type.
+fn from_nothing(list: &ArrayRef, of: &FieldRef) -> Result<MapArray> {
+    if let Some(lists) = list.as_list_opt::<i32>()
+        && (0..lists.len()).any(|row| lists.is_valid(row) && lists.value_length(row) > 0)
+    {
+        return exec_err!("`{FROM_ENTRIES}`: the key of an entry is NULL");
+    }
+    let columns = no_entries().iter().map(|field| new_empty_array(field.data_type())).collect();
+    map(of, vec![0; list.len() + 1], columns, list.logical_nulls())
 }
 
 fn map(

@@ -10,6 +10,7 @@
 //!
 //! DataFusion evaluates the condition of a lambda: it plans `SELECT 'a' < 'c', 'b' < 'c', 'c' < 'c'` and simplifies it.
 
+mod keys;
 mod spread;
 
 use std::cell::RefCell;
@@ -21,8 +22,8 @@ use datafusion::logical_expr::{self, LogicalPlan};
 use regex::Regex;
 use sqlparser::ast::{
     BinaryOperator, Distinct, ExcludeSelectItem, Expr, FunctionArg, FunctionArgExpr, GroupByExpr,
-    Ident, JoinConstraint, LambdaFunction, ObjectName, OneOrManyWithParens, OrderBy, OrderByKind,
-    Query, RenameSelectItem, Select, SelectItem, SelectItemQualifiedWildcardKind, Spanned, Value,
+    Ident, JoinConstraint, LambdaFunction, ObjectName, OneOrManyWithParens, Query,
+    RenameSelectItem, Select, SelectItem, SelectItemQualifiedWildcardKind, Spanned, Value,
     VisitorMut, WildcardAdditionalOptions,
 };
 use sqlparser::tokenizer::Span;
@@ -41,6 +42,7 @@ use super::columns::{Column, binary};
 use super::names::named;
 use super::repeated::qualifier;
 use crate::walk::counts_queries;
+pub(super) use keys::{are_ordered, check_order};
 
 /// A column that an item stands for.
 struct Chosen {
@@ -133,16 +135,6 @@ pub(super) fn check(select: &Select) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-/// Refuses COLUMNS as a key of ORDER BY.
-///
-/// # Errors
-/// `unsupported`.
-pub(super) fn check_order(order: &OrderBy) -> Result<(), Error> {
-    let OrderByKind::Expressions(keys) = &order.kind else { return Ok(()) };
-    let keys = keys.iter().map(|key| &key.expr);
-    refuse(keys, "ORDER BY", "write `ORDER BY ALL`, or name the columns")
 }
 
 fn refuse<'e>(

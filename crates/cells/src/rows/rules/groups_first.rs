@@ -6,8 +6,8 @@
 //! HashJoinExec: t, groups      ⇒      HashJoinExec: groups, t
 //! ```
 //! A join has a table of its first side, and the splits of its second side are probed on all threads. DataFusion knows
-//! nothing of the number of groups, so it assumes that of their rows, and for as many rows it leaves the sides as they are
-//! written. There are mostly fewer groups than rows, and their rows come from one partition. A first side with fewer
+//! nothing of the number of groups, so it assumes that of their rows, and for as many rows it leaves the sides as they
+//! are written. There are mostly fewer groups than rows, and their rows come from one partition. A first side with fewer
 //! rows than its table stays: its keys are a filter for the scan of the second side. So does one without an aggregate
 //! above: rows of such a join have the order of the groups, and to sort the groups takes less than to sort all rows.
 

@@ -1,14 +1,15 @@
-//! Joins of a table with groups, whose first side is the groups.
+//! Aggregates over joins of a table with groups: the groups are the first side.
 //!
 //! ```text
-//! FROM t JOIN (SELECT k, max(v) FROM t GROUP BY k) g ON t.k = g.k
+//! SELECT sum(t.v * g.m) FROM t JOIN (SELECT k, max(v) AS m FROM t GROUP BY k) g ON t.k = g.k
 //!
 //! HashJoinExec: t, groups      ⇒      HashJoinExec: groups, t
 //! ```
 //! A join has a table of its first side, and the splits of its second side are probed on all threads. DataFusion knows
-//! nothing of the number of groups, so it assumes that of their rows, and for as many rows it leaves the sides as they are
-//! written. There are mostly fewer groups than rows, and their rows come from one partition. A first side with fewer
-//! rows than its table stays: its keys are a filter for the scan of the second side.
+//! nothing of the number of groups, so it assumes that of their rows, and for as many rows it leaves the sides as they
+//! are written. There are mostly fewer groups than rows, and their rows come from one partition. A first side with fewer
+//! rows than its table stays: its keys are a filter for the scan of the second side. So does one without an aggregate
+//! above: rows of such a join have the order of the groups, and to sort the groups takes less than to sort all rows.
 
 use crate::rows::splits::{has_condition, values_within};
 use crate::walk::Walk;
@@ -17,36 +18,63 @@ use datafusion::error::Result;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, PhysicalGroupBy};
+use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
 use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use std::sync::Arc;
 
 /// Minimum rows of a table for which the sides matter.
 const ROWS_MIN: usize = 1 << 16;
 
-/// The plan, whose joins of a whole table with at most as many groups have these as their first side.
+/// The plan, whose aggregates over the join of a whole table with at most as many groups have these as its first side.
 pub(super) fn with_groups_first(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     plan.replace_up(|node| {
-        let join = node.downcast_ref::<HashJoinExec>().filter(|join| {
-            *join.partition_mode() == PartitionMode::CollectLeft
-                && join.join_type().supports_swap()
-                && !join.null_aware
-                && is_whole_table(join.left())
-        });
-        let Some(join) = join else { return Ok(None) };
-        let Some(aggregate) = groups_of(join.right()) else { return Ok(None) };
-        let rows = statistics(join.left())?.num_rows.get_value().copied();
-        let Some(rows) = rows.filter(|rows| *rows >= ROWS_MIN) else { return Ok(None) };
-        let grouped = statistics(aggregate.input())?;
-        match groups_max(aggregate.group_expr(), &grouped) {
-            Some(groups) if groups <= rows => {
-                join.swap_inputs(PartitionMode::CollectLeft).map(Some)
-            }
-            _ => Ok(None),
-        }
+        let Some(aggregate) = node.downcast_ref::<AggregateExec>() else { return Ok(None) };
+        over(node, swapped(aggregate.input())?)
     })
+}
+
+/// The node over another input, if there is one.
+fn over(
+    node: &Arc<dyn ExecutionPlan>,
+    input: Option<Arc<dyn ExecutionPlan>>,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let Some(input) = input else { return Ok(None) };
+    let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
+    node.clone().replace_children(vec![input], options).map(Some)
+}
+
+/// The rows of an aggregate with the other order of such a join; `None` if there is no such join. A later rule drops
+/// sorts, as their order does not matter above.
+fn swapped(plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    if let Some(join) = plan.downcast_ref::<HashJoinExec>() {
+        return groups_first(join);
+    }
+    let is_sort = plan.downcast_ref::<SortExec>().is_some_and(|sort| sort.fetch().is_none());
+    match plan.children()[..] {
+        [input] if is_sort || plan.is::<ProjectionExec>() || plan.is::<FilterExec>() => {
+            over(plan, swapped(input)?)
+        }
+        _ => Ok(None),
+    }
+}
+
+fn groups_first(join: &HashJoinExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+    let may_swap = *join.partition_mode() == PartitionMode::CollectLeft
+        && join.join_type().supports_swap()
+        && !join.null_aware
+        && is_whole_table(join.left());
+    let Some(aggregate) = groups_of(join.right()).filter(|_| may_swap) else { return Ok(None) };
+    let rows = statistics(join.left())?.num_rows.get_value().copied();
+    let Some(rows) = rows.filter(|rows| *rows >= ROWS_MIN) else { return Ok(None) };
+    let grouped = statistics(aggregate.input())?;
+    match groups_max(aggregate.group_expr(), &grouped) {
+        Some(groups) if groups <= rows => join.swap_inputs(PartitionMode::CollectLeft).map(Some),
+        _ => Ok(None),
+    }
 }
 
 fn statistics(plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<Statistics>> {
@@ -127,19 +155,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn groups_are_the_first_side() {
-        for (table, join, want) in [
-            ("t", "JOIN", (JoinType::Inner, true)),
-            ("t", "LEFT JOIN", (JoinType::Right, true)),
-            ("t", "FULL JOIN", (JoinType::Full, true)),
-            ("(SELECT k, v FROM t WHERE v % 7 = 1) t", "JOIN", (JoinType::Inner, false)),
+    async fn groups_are_the_first_side_below_aggregates() {
+        let table = "t";
+        let some = "(SELECT k, v FROM t WHERE v % 7 = 1) t";
+        let (total, rows) = ("sum(t.v), max(g.m), max(g.n), max(g.c)", "t.v, g.m, g.n, g.c");
+        for (items, table, join, want) in [
+            (total, table, "JOIN", (JoinType::Inner, true)),
+            (total, table, "LEFT JOIN", (JoinType::Right, true)),
+            (total, table, "FULL JOIN", (JoinType::Full, true)),
+            (total, some, "JOIN", (JoinType::Inner, false)),
+            (rows, table, "JOIN", (JoinType::Inner, false)),
         ] {
             // Their columns are wider than those of the table.
             let sql = format!(
-                "SELECT t.v, g.m, g.n, g.c FROM {table} {join} (SELECT k, max(v) AS m, min(v) AS n, \
+                "SELECT {items} FROM {table} {join} (SELECT k, max(v) AS m, min(v) AS n, \
                  count(*) AS c FROM t GROUP BY k) g ON t.k = g.k"
             );
-            assert_eq!(join_of(&sql).await, want, "{table} {join}");
+            assert_eq!(join_of(&sql).await, want, "{items}, {table} {join}");
         }
     }
 

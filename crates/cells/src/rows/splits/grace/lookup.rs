@@ -3,8 +3,8 @@
 //! ```text
 //! keys of a row of the second side ──▶ place ──▶ the first row of the first side with these keys ──▶ the next one …
 //! ```
-//! The place of an integer is its distance from the least one; so are those of dates, times and booleans. Several keys are
-//! the digits of one number. DataFusion's join finds a single integer in this way, too; it hashes all other keys, and
+//! The place of an integer is its distance from the least one; so are those of dates, times and booleans. Several keys
+//! are the digits of one number. DataFusion's join finds a single integer in this way, too; it hashes all other keys, and
 //! copies the columns of both sides. Here rows of the second side that all have one match are returned as they are.
 //! Texts are left to DataFusion: a lookup of their numbers is hardly faster than of their hashes.
 
@@ -84,8 +84,8 @@ enum Source {
 }
 
 impl Lookup {
-    /// The rows of a first side by their keys; `None` if these are not close, if the join is of another kind, or if memory
-    /// is refused.
+    /// The rows of a first side by their keys; `None` if these are not close, if the join is of another kind, or if
+    /// memory is refused.
     pub(super) fn of(
         join: &HashJoinExec,
         rows: &[(RecordBatch, usize)],
@@ -215,8 +215,8 @@ fn places_of(bounds: &[Bounds], keys: &[ArrayRef]) -> Result<Vec<u32>> {
     Ok(places)
 }
 
-/// A result for each integer, and for each value that is stored as one; `null` for missing values. Which values are equal
-/// does not depend on a sign or a unit.
+/// A result for each integer, and for each value that is stored as one; `null` for missing values. Which values are
+/// equal does not depend on a sign or a unit.
 fn of_integers<T: Copy>(
     values: &ArrayRef,
     null: T,

@@ -135,3 +135,10 @@ same("SELECT sum(a * (i % 10)) AS s FROM (SELECT i, nth_value(CASE WHEN i % 3 > 
 f.note("A map of no entries.")
 same("SELECT map_from_entries([])::text AS a, map_from_entries(NULL) IS NULL AS b FROM t WHERE i = 1")
 f.error("SELECT map_from_entries([NULL]) FROM t", ".*`map_from_entries`: the key of an entry is NULL")
+
+f.note("Fields of elements of a LATERAL subquery.")
+LISTS = "(SELECT i, [s, {'a': i, 'b': 'z'}] AS lst FROM st) n"
+same(f"SELECT n.i, q.x.b AS b FROM {LISTS}, LATERAL (SELECT unnest(n.lst) AS x) q ORDER BY 1, 2 NULLS LAST")
+same(f"SELECT n.i, q.y.b AS b FROM {LISTS}, LATERAL (SELECT x AS y FROM unnest(n.lst) u(x)) q WHERE q.y.a > 1 ORDER BY 1, 2 NULLS LAST")
+same(f"SELECT n.i, q.x.a AS a FROM {LISTS} LEFT JOIN LATERAL (SELECT unnest(n.lst[3:]) AS x) q ON true ORDER BY n.i")
+same("SELECT t.i, v.a, v.b FROM t, LATERAL (VALUES (t.x + 1, 'c')) v(a, b) ORDER BY t.i")

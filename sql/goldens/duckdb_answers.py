@@ -140,6 +140,9 @@ f.note("Other names.")
 same("SELECT count_if(x > 15) AS a, countif(n = 1) FILTER (WHERE i > 1) AS b FROM t")
 same("SELECT i, count_if(x > 15) OVER (ORDER BY i) AS a, if(x > 15, 'y', 'n') AS b, prefix('abc', 'ab') AS c, suffix('abc', 'bc') AS d, unicode('é') AS e, ord('a') AS g FROM t ORDER BY i")
 
+same("SELECT repeat('ab', 2) AS a, upper('b') AS b, concat('a', 'b', 'c') AS c")
+same("SELECT map(['a'], [1])['a'] AS a, map_from_entries([])::text AS b, cardinality(map(['a'], [1])) AS c")
+
 f.note("Fields of elements of a LATERAL subquery.")
 LISTS = "(SELECT i, [s, {'a': i, 'b': 'z'}] AS lst FROM st) n"
 same(f"SELECT n.i, q.x.b AS b FROM {LISTS}, LATERAL (SELECT unnest(n.lst) AS x) q ORDER BY 1, 2 NULLS LAST")

@@ -135,3 +135,17 @@ same("SELECT sum(a * (i % 10)) AS s FROM (SELECT i, nth_value(CASE WHEN i % 3 > 
 f.note("A map of no entries.")
 same("SELECT map_from_entries([])::text AS a, map_from_entries(NULL) IS NULL AS b FROM t WHERE i = 1")
 f.error("SELECT map_from_entries([NULL]) FROM t", ".*`map_from_entries`: the key of an entry is NULL")
+
+f.note("Other names.")
+same("SELECT count_if(x > 15) AS a, countif(n = 1) FILTER (WHERE i > 1) AS b FROM t")
+same("SELECT i, count_if(x > 15) OVER (ORDER BY i) AS a, if(x > 15, 'y', 'n') AS b, prefix('abc', 'ab') AS c, suffix('abc', 'bc') AS d, unicode('é') AS e, ord('a') AS g FROM t ORDER BY i")
+
+same("SELECT repeat('ab', 2) AS a, upper('b') AS b, concat('a', 'b', 'c') AS c")
+same("SELECT map(['a'], [1])['a'] AS a, map_from_entries([])::text AS b, cardinality(map(['a'], [1])) AS c")
+
+f.note("Fields of elements of a LATERAL subquery.")
+LISTS = "(SELECT i, [s, {'a': i, 'b': 'z'}] AS lst FROM st) n"
+same(f"SELECT n.i, q.x.b AS b FROM {LISTS}, LATERAL (SELECT unnest(n.lst) AS x) q ORDER BY 1, 2 NULLS LAST")
+same(f"SELECT n.i, q.y.b AS b FROM {LISTS}, LATERAL (SELECT x AS y FROM unnest(n.lst) u(x)) q WHERE q.y.a > 1 ORDER BY 1, 2 NULLS LAST")
+same(f"SELECT n.i, q.x.a AS a FROM {LISTS} LEFT JOIN LATERAL (SELECT unnest(n.lst[3:]) AS x) q ON true ORDER BY n.i")
+same("SELECT t.i, v.a, v.b FROM t, LATERAL (VALUES (t.x + 1, 'c')) v(a, b) ORDER BY t.i")

@@ -382,17 +382,23 @@ pub fn unknown_reader(name: &ObjectName) -> Error {
     }
 }
 
-/// A dataset under its alias, and a second name of its only variable. An `.npy` file stores no name, so its variable
-/// has the alias as its name, and the second name is derived from the file. An array of the caller has the name of its
-/// relation, and the alias as its second name.
-pub fn under_alias(dataset: Arc<Dataset>, alias: Option<&str>) -> (Arc<Dataset>, Option<Arc<str>>) {
+/// The dataset of a relation under its alias, and a second name of its only variable. An `.npy` file stores no name, so
+/// the variable of a URL has the alias as its name, and the second name is derived from the file. An array of the caller
+/// has the name of its relation, and the alias as its second name; so has the file of a table its own name.
+pub fn under_alias(
+    dataset: Arc<Dataset>,
+    relation: &RelationRef,
+    alias: Option<&str>,
+) -> (Arc<Dataset>, Option<Arc<str>>) {
     match (alias, dataset.variables.as_slice()) {
         (Some(alias), [only]) if *only.name != *alias && !has_name(&dataset, alias) => {
-            if is_array(&dataset, only) {
+            let (url, path) = (&only.source.url, &only.source.path);
+            let is_file = path.is_empty() && url.ends_with(".npy");
+            let is_table = is_file && matches!(relation, RelationRef::Name(_));
+            if is_table || is_array(&dataset, only) {
                 return (dataset, Some(alias.into()));
             }
-            let (url, path) = (&only.source.url, &only.source.path);
-            if !path.is_empty() || !url.ends_with(".npy") {
+            if !is_file {
                 return (dataset, None);
             }
             let own = only.name.clone();

@@ -118,7 +118,7 @@ fn has(groups: &[&[Row]], name: &str) -> bool {
 }
 
 /// Aggregates that cells have and tensors lack, or have under other names.
-const SQL_AGGREGATES: [&str; 31] = [
+const SQL_AGGREGATES: [&str; 33] = [
     "approx_distinct",
     "approx_median",
     "approx_percentile_cont",
@@ -129,6 +129,8 @@ const SQL_AGGREGATES: [&str; 31] = [
     "bit_or",
     "bit_xor",
     "corr",
+    "count_if",
+    "countif",
     "covar",
     "covar_pop",
     "covar_samp",

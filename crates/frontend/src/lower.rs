@@ -459,7 +459,7 @@ impl Lowerer<'_, '_> {
             (None, RelationRef::Url { .. }) => dataset.name.clone(),
         };
         let alias = alias.map(|a| a.value.as_str());
-        let (renamed, also) = bind::under_alias(dataset.clone(), alias);
+        let (renamed, also) = bind::under_alias(dataset.clone(), &reference, alias);
         let also = also.into_iter().map(|own| (own, Variable::Data(dataset.clone(), 0)));
         Ok(Bound { also: also.collect(), ..Bound::stored(name, renamed) })
     }

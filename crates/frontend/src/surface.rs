@@ -9,7 +9,7 @@ use std::fmt;
 use sqlparser::ast::{
     Cte, Distinct, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentClause, FunctionArguments, GroupByExpr, ObjectName, Query, Select, SelectItem,
-    SetExpr, Spanned, TableFactor,
+    SetExpr, Spanned, TableFactor, Value,
 };
 use sqlparser::tokenizer::Span;
 
@@ -436,13 +436,30 @@ fn factor(factor: &TableFactor, names: &dyn Names, scope: &Scope<'_>) -> Option<
     }
 }
 
-/// True for a call of a function of lists, which makes the `[1, 2]` of its block lists.
+/// True for a call of a function of lists or maps, which makes the `[1, 2]` of its block lists.
 fn is_of_lists(expr: &Expr) -> bool {
     let Some(name) = ast::function_name(expr) else { return false };
     let name = name.value.to_ascii_lowercase();
-    let is_known = ["list_", "array_"].iter().any(|start| name.starts_with(start))
-        || matches!(name.as_str(), "generate_subscripts" | "len" | "length" | "unnest");
+    let is_known = ["list_", "array_", "map_"].iter().any(|start| name.starts_with(start))
+        || matches!(
+            name.as_str(),
+            "cardinality" | "generate_subscripts" | "len" | "length" | "map" | "unnest"
+        );
     is_known && !functions::functions().iter().any(|of_tensors| of_tensors.name == name)
+}
+
+/// True for `repeat` and `concat` of a text, which are functions of texts, too.
+fn is_of_text(expr: &Expr) -> bool {
+    let Expr::Function(function) = expr else { return false };
+    let is = |known: &str| {
+        ast::function_name(expr).is_some_and(|name| name.value.eq_ignore_ascii_case(known))
+    };
+    let FunctionArguments::List(list) = &function.args else { return false };
+    let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(first)))) = list.args.first()
+    else {
+        return false;
+    };
+    matches!(first.value, Value::SingleQuotedString(_)) && (is("repeat") || is("concat"))
 }
 
 /// Describes `expr` if it is a tensor function, operator or literal.
@@ -456,6 +473,9 @@ fn tensor_item(expr: &Expr, names: &dyn Names) -> Option<(String, Span)> {
     }
     if let Expr::Array(_) = expr {
         return Some(("an array literal".to_string(), expr.span()));
+    }
+    if is_of_text(expr) {
+        return None;
     }
     let name = ast::function_name(expr)?;
     let known = name.value == "matmul" || names.is_tensor_function(&name.value);

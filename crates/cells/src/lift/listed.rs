@@ -23,18 +23,21 @@ pub struct RowsFunction {
 }
 
 /// Aggregates that are rewritten to others.
-const AGGREGATES: [(&str, &str, &str); 4] = [
+const AGGREGATES: [(&str, &str, &str); 6] = [
     ("arg_max", "arg_max(x, y)", "The x of the row with the greatest y."),
     ("arg_min", "arg_min(x, y)", "The x of the row with the smallest y."),
+    ("count_if", "count_if(condition)", "The number of rows for which a condition is true."),
+    ("countif", "countif(condition)", "The same as `count_if`."),
     ("max_by", "max_by(x, y)", "The same as `arg_max`."),
     ("min_by", "min_by(x, y)", "The same as `arg_min`."),
 ];
 
-/// Functions of times that are rewritten to others.
-const SCALARS: [(&str, &str, &str); 6] = [
+/// Functions that are rewritten to others.
+const SCALARS: [(&str, &str, &str); 7] = [
     ("century", "century(t)", "The century of a time: 2001 to 2100 are those of the 21st."),
     ("date_add", "date_add(t, interval)", "A time moved by an interval."),
     ("decade", "decade(t)", "The year of a time divided by 10."),
+    ("if", "if(condition, x, y)", "x where a condition is true, otherwise y."),
     ("isodow", "isodow(t)", "Day of the week, Monday is 1 and Sunday 7."),
     ("isoyear", "isoyear(t)", "The year of the ISO week of a time."),
     (

@@ -272,7 +272,7 @@ fn named(
             hint: Some("DESCRIBE lists the arrays; `url#group` names a group inside".into()),
         });
     }
-    let (dataset, own) = bind::under_alias(dataset, alias.map(|a| a.value.as_str()));
+    let (dataset, own) = bind::under_alias(dataset, name, alias.map(|a| a.value.as_str()));
     let also = own.into_iter().map(|own| (own, dataset.variables[0].name.clone())).collect();
     Ok(CellRelation::Cube(Arc::new(Cube { also, ..Cube::from(&*dataset) })))
 }

@@ -1,4 +1,4 @@
-//! UNNEST over columns of the relations before it, and LATERAL subqueries without FROM.
+//! UNNEST over columns of the relations before it, and LATERAL subqueries without FROM, or over one row of VALUES.
 //!
 //! ```text
 //! Cross join                                Projection: t.*, x AS u.x
@@ -132,24 +132,20 @@ impl Over<'_> {
 
     fn operator(&mut self, body: &LogicalPlan) -> Result<Option<LogicalPlan>> {
         match body {
-            LogicalPlan::EmptyRelation(one) if one.produce_one_row => {
-                let schema = self.first.schema();
-                let keys: BTreeSet<usize> = schema
-                    .functional_dependencies()
-                    .iter()
-                    .flat_map(|known| known.source_indices.iter().copied())
-                    .collect();
-                let items = schema.columns().into_iter().enumerate().map(|(at, column)| {
-                    let column = Expr::Column(column);
-                    let column = match keys.contains(&at) {
-                        true => opaque().call(vec![column, lit(0i64)]),
-                        false => column,
-                    };
-                    column.alias(passed(at).name)
-                });
-                let plan = Projection::try_new(items.collect(), Arc::new(self.first.clone()))?;
+            LogicalPlan::EmptyRelation(one) if one.produce_one_row => self.first_side().map(Some),
+            LogicalPlan::Values(values) => {
+                let [row] = values.values.as_slice() else { return Ok(None) };
+                let mut items: Vec<Expr> = self.kept().collect();
+                for (value, field) in row.iter().zip(values.schema.fields()) {
+                    match inside(value, self.first.schema())? {
+                        Some(value) => items.push(value.alias(field.name())),
+                        None => return Ok(None),
+                    }
+                }
+                let plan = Projection::try_new(items, Arc::new(self.first_side()?))?;
                 Ok(Some(LogicalPlan::Projection(plan)))
             }
+            LogicalPlan::Subquery(inner) => self.operator(&inner.subquery),
             LogicalPlan::Projection(projection) => {
                 let Some(input) = self.operator(&projection.input)? else { return Ok(None) };
                 let mut items: Vec<Expr> = self.kept().collect();
@@ -218,6 +214,26 @@ impl Over<'_> {
             }
             _ => Ok(None),
         }
+    }
+
+    /// The rows of the first side, with its columns as they are passed on.
+    fn first_side(&self) -> Result<LogicalPlan> {
+        let schema = self.first.schema();
+        let keys: BTreeSet<usize> = schema
+            .functional_dependencies()
+            .iter()
+            .flat_map(|known| known.source_indices.iter().copied())
+            .collect();
+        let items = schema.columns().into_iter().enumerate().map(|(at, column)| {
+            let column = Expr::Column(column);
+            let column = match keys.contains(&at) {
+                true => opaque().call(vec![column, lit(0i64)]),
+                false => column,
+            };
+            column.alias(passed(at).name)
+        });
+        let plan = Projection::try_new(items.collect(), Arc::new(self.first.clone()))?;
+        Ok(LogicalPlan::Projection(plan))
     }
 
     /// The columns of the first side.

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `arg_max(x, y)`, `max_by(x, y)` | `first_value(x ORDER BY y DESC) FILTER (WHERE x IS NOT NULL AND y IS NOT NULL)` |
 //! | `arg_min(x, y)`, `min_by(x, y)` | the same with `ORDER BY y` |
+//! | `count_if(c)`, `countif(c)` | `count(*) FILTER (WHERE c)` |
 //! | `arg_max(x, y) OVER …` | `tessera_arg_max(x, y) OVER …`, as no order is possible there |
 
 use sqlparser::ast::{
@@ -51,6 +52,10 @@ pub(super) fn rewritten(function: &Function, name: &str) -> Option<Expr> {
     if matches!(name, "arg_max" | "arg_min" | "max_by" | "min_by") {
         let args = <[Expr; 2]>::try_from(arguments(function)?).ok()?;
         return value_at(function, args, name.contains("max"));
+    }
+    if matches!(name, "count_if" | "countif") {
+        let [condition] = <[Expr; 1]>::try_from(arguments(function)?).ok()?;
+        return count_if(function, condition);
     }
     if known.is_none() && !matches!(plain, "percentile" | "ptp" | "quantile") {
         return None;
@@ -111,11 +116,6 @@ fn value_at(function: &Function, args: [Expr; 2], is_greatest: bool) -> Option<E
     if is_nested {
         return Some(Expr::Function(new));
     }
-    let and = |left: Expr, right: Expr| Expr::BinaryOp {
-        left: Box::new(left),
-        op: BinaryOperator::And,
-        right: Box::new(right),
-    };
     let has_both = and(Expr::IsNotNull(Box::new(x)), Expr::IsNotNull(Box::new(y)));
     let condition = match new.filter.take() {
         Some(own) => and(Expr::Nested(own), has_both),
@@ -123,6 +123,26 @@ fn value_at(function: &Function, args: [Expr; 2], is_greatest: bool) -> Option<E
     };
     new.filter = Some(Box::new(condition));
     Some(Expr::Function(new))
+}
+
+/// The number of rows for which a condition is true; `None` with DISTINCT and clauses of arguments.
+fn count_if(function: &Function, condition: Expr) -> Option<Expr> {
+    let mut new = with(function, "count", Vec::new());
+    let FunctionArguments::List(list) = &mut new.args else { return None };
+    if !list.clauses.is_empty() || list.duplicate_treatment.is_some() {
+        return None;
+    }
+    list.args.push(FunctionArg::Unnamed(FunctionArgExpr::Wildcard));
+    let condition = match new.filter.take() {
+        Some(own) => and(Expr::Nested(own), Expr::Nested(Box::new(condition))),
+        None => condition,
+    };
+    new.filter = Some(Box::new(condition));
+    Some(Expr::Function(new))
+}
+
+fn and(left: Expr, right: Expr) -> Expr {
+    Expr::BinaryOp { left: Box::new(left), op: BinaryOperator::And, right: Box::new(right) }
 }
 
 /// The arguments of a call, if they are expressions without names.

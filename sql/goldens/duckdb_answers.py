@@ -140,6 +140,10 @@ f.note("Other names.")
 same("SELECT count_if(x > 15) AS a, countif(n = 1) FILTER (WHERE i > 1) AS b FROM t")
 same("SELECT i, count_if(x > 15) OVER (ORDER BY i) AS a, if(x > 15, 'y', 'n') AS b, prefix('abc', 'ab') AS c, suffix('abc', 'bc') AS d, unicode('é') AS e, ord('a') AS g FROM t ORDER BY i")
 
+same("SELECT group_concat(i ORDER BY i) AS a, listagg(i, '-' ORDER BY i DESC) AS b, string_agg(i::text ORDER BY i) FILTER (WHERE i > 3) AS c, approx_count_distinct(n) AS d, approx_quantile(i * 0 + 7.0::double, 0.5) AS e FROM t")
+same("SELECT regexp_full_match('abc', 'a|abc') AS a, regexp_full_match('abc', 'ab') AS b, lcase('A') AS c, ucase('a') AS d, dayofmonth(date '2024-03-03') AS g FROM t WHERE i = 1")
+same("SELECT i, struct_pack(a := i, b := {'c': x}).b.c AS a, (s).b AS b FROM t JOIN st USING (i) ORDER BY i")
+same("SELECT grouping_id(n) AS g, count(*) AS c FROM t GROUP BY CUBE (n) ORDER BY ALL")
 same("SELECT repeat('ab', 2) AS a, upper('b') AS b, concat('a', 'b', 'c') AS c")
 same("SELECT map(['a'], [1])['a'] AS a, map_from_entries([])::text AS b, cardinality(map(['a'], [1])) AS c")
 

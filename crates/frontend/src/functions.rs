@@ -118,10 +118,12 @@ fn has(groups: &[&[Row]], name: &str) -> bool {
 }
 
 /// Aggregates that cells have and tensors lack, or have under other names.
-const SQL_AGGREGATES: [&str; 33] = [
+const SQL_AGGREGATES: [&str; 37] = [
+    "approx_count_distinct",
     "approx_distinct",
     "approx_median",
     "approx_percentile_cont",
+    "approx_quantile",
     "arg_max",
     "arg_min",
     "array_agg",
@@ -135,8 +137,10 @@ const SQL_AGGREGATES: [&str; 33] = [
     "covar_pop",
     "covar_samp",
     "first_value",
+    "group_concat",
     "last_value",
     "list",
+    "listagg",
     "max_by",
     "min_by",
     "mode",

@@ -23,19 +23,22 @@ pub struct RowsFunction {
 }
 
 /// Aggregates that are rewritten to others.
-const AGGREGATES: [(&str, &str, &str); 6] = [
+const AGGREGATES: [(&str, &str, &str); 8] = [
     ("arg_max", "arg_max(x, y)", "The x of the row with the greatest y."),
     ("arg_min", "arg_min(x, y)", "The x of the row with the smallest y."),
     ("count_if", "count_if(condition)", "The number of rows for which a condition is true."),
     ("countif", "countif(condition)", "The same as `count_if`."),
+    ("group_concat", "group_concat(s[, separator])", "The same as `string_agg`."),
+    ("listagg", "listagg(s[, separator])", "The same as `string_agg`."),
     ("max_by", "max_by(x, y)", "The same as `arg_max`."),
     ("min_by", "min_by(x, y)", "The same as `arg_min`."),
 ];
 
 /// Functions that are rewritten to others.
-const SCALARS: [(&str, &str, &str); 7] = [
+const SCALARS: [(&str, &str, &str); 9] = [
     ("century", "century(t)", "The century of a time: 2001 to 2100 are those of the 21st."),
     ("date_add", "date_add(t, interval)", "A time moved by an interval."),
+    ("dayofmonth", "dayofmonth(t)", "The same as `day`."),
     ("decade", "decade(t)", "The year of a time divided by 10."),
     ("if", "if(condition, x, y)", "x where a condition is true, otherwise y."),
     ("isodow", "isodow(t)", "Day of the week, Monday is 1 and Sunday 7."),
@@ -44,6 +47,11 @@ const SCALARS: [(&str, &str, &str); 7] = [
         "millennium",
         "millennium(t)",
         "The millennium of a time: 2001 to 3000 are those of the third.",
+    ),
+    (
+        "regexp_full_match",
+        "regexp_full_match(s, pattern)",
+        "True if a constant pattern matches all of a text.",
     ),
 ];
 

@@ -1,22 +1,16 @@
 //! Functions of other dialects and their counterparts here.
 
 /// Names of functions, in lower case, and their counterparts.
-const COUNTERPARTS: [(&str, &str); 17] = [
-    ("approx_count_distinct", "approx_distinct(x)"),
-    ("approx_quantile", "approx_percentile_cont(x, 0.5)"),
+const COUNTERPARTS: [(&str, &str); 11] = [
     ("arg_max", "first_value(x ORDER BY y DESC NULLS LAST)"),
     ("arg_min", "first_value(x ORDER BY y)"),
     ("date_format", "to_char(t, '%Y-%m-%d')"),
     ("dateadd", "t + INTERVAL '1 day'"),
     ("every", "bool_and(x > 0)"),
-    ("group_concat", "string_agg(s, ',')"),
     ("iif", "CASE WHEN x > 0 THEN 1 ELSE 2 END"),
-    ("lcase", "lower(s)"),
-    ("listagg", "string_agg(s, ',')"),
     ("max_by", "first_value(x ORDER BY y DESC NULLS LAST)"),
     ("min_by", "first_value(x ORDER BY y)"),
     ("typeof", "arrow_typeof(x)"),
-    ("ucase", "upper(s)"),
     ("variance", "var(x)"),
     ("width_bucket", "digitize(x, [0, 10, 20])"),
 ];

@@ -14,6 +14,7 @@
 //! | `arg_max(x, y)`, `max_by(x, y)` | `first_value(x ORDER BY y DESC) FILTER (WHERE x IS NOT NULL AND y IS NOT NULL)` |
 //! | `arg_min(x, y)`, `min_by(x, y)` | the same with `ORDER BY y` |
 //! | `count_if(c)`, `countif(c)` | `count(*) FILTER (WHERE c)` |
+//! | `listagg(s, '-')`, `group_concat(s)`, `string_agg(s)` | `string_agg(s, '-')`, `string_agg(s, ',')` |
 //! | `arg_max(x, y) OVER …` | `tessera_arg_max(x, y) OVER …`, as no order is possible there |
 
 use sqlparser::ast::{
@@ -56,6 +57,9 @@ pub(super) fn rewritten(function: &Function, name: &str) -> Option<Expr> {
     if matches!(name, "count_if" | "countif") {
         let [condition] = <[Expr; 1]>::try_from(arguments(function)?).ok()?;
         return count_if(function, condition);
+    }
+    if matches!(name, "group_concat" | "listagg" | "string_agg") {
+        return joined(function, name);
     }
     if known.is_none() && !matches!(plain, "percentile" | "ptp" | "quantile") {
         return None;
@@ -123,6 +127,17 @@ fn value_at(function: &Function, args: [Expr; 2], is_greatest: bool) -> Option<E
     };
     new.filter = Some(Box::new(condition));
     Some(Expr::Function(new))
+}
+
+/// `string_agg` with a separator; `None` if it has one already.
+fn joined(function: &Function, name: &str) -> Option<Expr> {
+    let mut args = arguments(function)?;
+    if args.len() == 1 {
+        args.push(Expr::Value(Value::SingleQuotedString(",".to_string()).into()));
+    } else if name == "string_agg" {
+        return None;
+    }
+    Some(Expr::Function(with(function, "string_agg", args)))
 }
 
 /// The number of rows for which a condition is true; `None` with DISTINCT and clauses of arguments.

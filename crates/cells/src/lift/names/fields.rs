@@ -3,13 +3,15 @@
 //! | written | becomes |
 //! |---|---|
 //! | `x -> x.b` | `x -> get_field(x, 'b')` |
+//! | `f(x).b`, `(s).b` | `get_field(f(x), 'b')`, `get_field((s), 'b')` |
 //! | `t, unnest(t.st.r) u(x)`, `(SELECT … t.st.r …)` | `get_field(t.st, 'r')` for `t.st.r` |
 //! | `t, unnest([t.a, 3]) u(x)` | `make_array(t.a, 3)` for `[t.a, 3]` |
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{Expr, LambdaFunction, Select, TableFactor, Value, VisitorMut};
+use sqlparser::ast::{Expr, Ident, LambdaFunction, Select, TableFactor, Value, VisitorMut};
+use tessera_frontend::ast;
 use tessera_frontend::walk::walk_mut;
 
 use super::ours::call;
@@ -34,8 +36,20 @@ pub(super) fn of_relations(select: &mut Select) {
     }
 }
 
-/// The list of elements that name columns, as a call; `None` for other expressions.
-pub(super) fn list(expr: &mut Expr) -> Option<Expr> {
+/// A list of elements that name columns, or the field of a value that is not a name, as a call; `None` for other
+/// expressions.
+pub(super) fn rewritten(expr: &mut Expr) -> Option<Expr> {
+    list(expr).or_else(|| of_value(expr))
+}
+
+fn of_value(expr: &Expr) -> Option<Expr> {
+    let (value, fields) = ast::field(expr)?;
+    let text = |field: &Ident| Expr::Value(Value::SingleQuotedString(field.value.clone()).into());
+    let fields = fields.into_iter();
+    Some(fields.fold(value.clone(), |value, field| call("get_field", vec![value, text(field)])))
+}
+
+fn list(expr: &mut Expr) -> Option<Expr> {
     match expr {
         Expr::Array(array) if array.elem.iter().any(names_columns) => {
             Some(call("make_array", std::mem::take(&mut array.elem)))

@@ -16,7 +16,7 @@
 //! | `a < all(b)` | SQL's quantifier over a list |
 //! | `a = any(b)` | `NOT (a <> ALL(b))` |
 //! | `list_transform(l, (x, i) -> x + i)` | a lambda of pairs: see [`numbered`] |
-//! | `x -> x.b`, `[t.a, 3]` | calls: see [`fields`] |
+//! | `x -> x.b`, `[t.a, 3]`, `f(x).b` | calls: see [`fields`] |
 //! | `MAP {'a': 1}` | `map(make_array('a'), make_array(1))` |
 //! | `list_first(l)`, `struct_pack(a => 1)` | functions of lists and structs: see [`lists`] |
 
@@ -108,6 +108,8 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
             {
                 let today = FunctionArgExpr::Expr(now(now_us, true));
                 list.args.insert(0, FunctionArg::Unnamed(today));
+            } else if let Some(new) = full_match(function, &lower) {
+                *expr = new;
             } else if lower == "date_add"
                 && let FunctionArguments::List(list) = &function.args
                 && let [
@@ -125,14 +127,26 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
             }
         }
         Expr::Lambda(lambda) => fields::of_parameters(lambda),
-        Expr::Array(_) => {
-            if let Some(list) = fields::list(expr) {
-                *expr = list;
+        Expr::Array(_) | Expr::CompoundFieldAccess { .. } => {
+            if let Some(new) = fields::rewritten(expr) {
+                *expr = new;
             }
         }
         Expr::Map(map) => *expr = of_entries(map),
         _ => {}
     }
+}
+
+/// `regexp_full_match(s, 'p')` as `regexp_like(s, '^(?:p)$')`; `None` for other calls and patterns.
+fn full_match(function: &Function, name: &str) -> Option<Expr> {
+    if name != "regexp_full_match" {
+        return None;
+    }
+    let mut args = aggregates::arguments(function)?;
+    let Some(Expr::Value(pattern)) = args.get_mut(1) else { return None };
+    let Value::SingleQuotedString(pattern) = &mut pattern.value else { return None };
+    *pattern = format!("^(?:{pattern})$");
+    Some(Expr::Function(aggregates::with(function, "regexp_like", args)))
 }
 
 fn of_entries(map: &mut Map) -> Expr {
@@ -232,7 +246,7 @@ fn date_part(function: &str) -> Option<&'static str> {
         "quarter" => "quarter",
         "month" | "season" => "month",
         "week" | "weekofyear" => "week",
-        "day" => "day",
+        "day" | "dayofmonth" => "day",
         "dayofyear" => "doy",
         // `dow` counts from Sunday as 0.
         "dayofweek" => "dow",
@@ -280,7 +294,12 @@ pub(in crate::lift) fn call(name: &str, args: Vec<Expr>) -> Expr {
 }
 
 /// Functions with another name in DataFusion.
-pub(in crate::lift) const RENAMED: [(&str, &str); 18] = [
+pub(in crate::lift) const RENAMED: [(&str, &str); 23] = [
+    ("approx_count_distinct", "approx_distinct"),
+    ("approx_quantile", "approx_percentile_cont"),
+    ("grouping_id", "grouping"),
+    ("lcase", "lower"),
+    ("ucase", "upper"),
     ("std", "stddev"),
     ("sign", "signum"),
     ("ceiling", "ceil"),

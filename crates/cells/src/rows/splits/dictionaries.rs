@@ -69,7 +69,7 @@ pub(in crate::rows) fn with_dictionaries(
         let mut inputs: Vec<_> = node.children().into_iter().cloned().collect();
         let texts = as_texts(read, &input.schema())?;
         inputs[0] = texts;
-        node.clone().with_new_children(inputs).map(Some)
+        replaced(node, inputs).map(Some)
     })
 }
 

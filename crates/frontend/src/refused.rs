@@ -55,15 +55,6 @@ fn refused(tokens: &[TokenWithSpan], at: usize) -> Option<Refused> {
             });
         }
     }
-    let is_operator = matches!(before, Some(Token::Word(_) | Token::RParen | Token::Mul));
-    if is(at, "GLOB") && matches!(token(at + 1), Some(Token::SingleQuotedString(_))) && is_operator
-    {
-        return Some(Refused {
-            construct: "GLOB",
-            hint: "write LIKE with `%` and `_`, or `regexp_matches(s, '…')`",
-            last: at + 1,
-        });
-    }
     None
 }
 
@@ -77,7 +68,6 @@ mod tests {
             ("FROM t POSITIONAL JOIN u", "POSITIONAL JOIN", 8, 15),
             ("SELECT a FROM t LIMIT 10%", "LIMIT of a percentage", 17, 9),
             ("SELECT (FROM t LIMIT 10 PERCENT)", "LIMIT of a percentage", 16, 16),
-            ("SELECT a FROM t WHERE s GLOB 'a*'", "GLOB", 25, 9),
         ] {
             let error = crate::parse(text).unwrap_err();
             assert!(error.to_string().contains(construct), "{error}");

@@ -39,7 +39,11 @@ impl Top {
 
     /// The functions as written, for errors.
     fn written(&self) -> &'static str {
-        if self.is_max { "`max(x, n)` and `arg_max(x, y, n)`" } else { "`min(x, n)` and `arg_min(x, y, n)`" }
+        if self.is_max {
+            "`max(x, n)` and `arg_max(x, y, n)`"
+        } else {
+            "`min(x, n)` and `arg_min(x, y, n)`"
+        }
     }
 
     /// The constant number of values.
@@ -76,7 +80,8 @@ impl AggregateUDFImpl for Top {
     }
 
     fn coerce_types(&self, types: &[DataType]) -> Result<Vec<DataType>> {
-        let Some((n, columns)) = types.split_last().filter(|(_, rest)| [1, 2].contains(&rest.len()))
+        let Some((n, columns)) =
+            types.split_last().filter(|(_, rest)| [1, 2].contains(&rest.len()))
         else {
             return plan_err!("{} take one or two columns and a number", self.written());
         };
@@ -195,7 +200,9 @@ impl Best {
         // Texts of one array have at most so many bytes.
         if i32::try_from(self.bytes).is_err() {
             let (bytes, most) = (self.bytes, i32::MAX);
-            return exec_err!("the greatest or smallest values have {bytes} bytes, and at most {most}");
+            return exec_err!(
+                "the greatest or smallest values have {bytes} bytes, and at most {most}"
+            );
         }
         let mut rows: Vec<&Row> = self.rows.iter().collect();
         rows.sort_unstable();

@@ -150,8 +150,8 @@ fn behind_percent(letters: &mut Letters<'_>) -> Option<(Option<usize>, Spec)> {
         *letters = ahead;
     }
     let mut spec = Spec::default();
-    while let Some(flag) =
-        letters.next_if(|letter| matches!(letter, '-' | '+' | ' ' | '#' | '0') || is_separator(letter))
+    while let Some(flag) = letters
+        .next_if(|letter| matches!(letter, '-' | '+' | ' ' | '#' | '0') || is_separator(letter))
     {
         match flag {
             '-' => spec.align = Some('<'),

@@ -24,6 +24,7 @@ mod turned;
 
 use std::ops::Range;
 
+pub(crate) use literals::PERCENT;
 use sqlparser::tokenizer::{Span, Token, TokenWithSpan};
 
 use crate::limits::NESTING_MAX;
@@ -35,7 +36,8 @@ const RELATION_MAX: usize = 16;
 
 /// The tokens in SQL's order.
 pub(crate) fn rearranged(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    let tokens = literals::globs(literals::numbers(items::unmaterialized(powers(tokens))));
+    let tokens = literals::limits(items::unmaterialized(powers(tokens)));
+    let tokens = literals::globs(literals::numbers(tokens));
     let out = Vec::with_capacity(tokens.len() + 8);
     let mut writer = Writer { ends: ends(&tokens), tokens: &tokens, out };
     writer.level(0..tokens.len(), 0);

@@ -1,5 +1,5 @@
 //! Literals of DuckDB and PostgreSQL: patterns of `GLOB`, which are regular expressions from then on, and hexadecimal
-//! numbers, which sqlparser takes for bytes.
+//! numbers, which sqlparser takes for bytes. `LIMIT 10%`, as `LIMIT tessera_percent(10)`.
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -13,6 +13,36 @@ const BEFORE_NAMES: [&str; 4] = ["AS", "FROM", "JOIN", "SELECT"];
 
 /// A class of no characters.
 const NOTHING: &str = r"[^\s\S]";
+
+/// The function of a percentage of rows.
+pub(crate) const PERCENT: &str = "tessera_percent";
+
+/// Makes a call of `LIMIT 10%` and `LIMIT 10 PERCENT`; `LIMIT 10 % 3` is a remainder.
+pub(super) fn limits(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let token = |at: usize| tokens.get(at).map(|t| &t.token);
+    let is = |at: usize, word: &str| token(at).is_some_and(|token| is_word(token, word));
+    let is_percent = |at: usize| {
+        let is_end = matches!(token(at + 2), None | Some(Token::RParen)) || is(at + 2, "OFFSET");
+        matches!(token(at), Some(Token::Number(..)))
+            && (is(at + 1, "PERCENT") || token(at + 1) == Some(&Token::Mod) && is_end)
+    };
+    let mut out = Vec::with_capacity(tokens.len() + 2);
+    let mut at = 0;
+    while at < tokens.len() {
+        out.push(tokens[at].clone());
+        if is(at, "LIMIT") && is_percent(at + 1) {
+            let (number, percent) = (&tokens[at + 1], tokens[at + 2].span);
+            let name = Token::make_word(PERCENT, None);
+            out.push(TokenWithSpan::new(name, number.span.union(&percent)));
+            out.push(TokenWithSpan::new(Token::LParen, number.span));
+            out.push(number.clone());
+            out.push(TokenWithSpan::new(Token::RParen, percent));
+            at += 2;
+        }
+        at += 1;
+    }
+    out
+}
 
 /// Makes `0x1F` a number; `X'1F'` is bytes.
 pub(super) fn numbers(mut tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
@@ -164,6 +194,20 @@ mod tests {
         for same in ["SELECT glob , 'a' AS glob FROM t", "SELECT a glob FROM t", "SELECT GLOB 'a'"]
         {
             assert_eq!(tokens(same), same);
+        }
+    }
+
+    #[test]
+    fn percentages_of_rows_are_calls() {
+        for (text, want) in [
+            ("FROM t LIMIT 10%", "SELECT * FROM t LIMIT tessera_percent ( 10 )"),
+            (
+                "SELECT (SELECT a FROM t LIMIT 10 PERCENT OFFSET 2)",
+                "SELECT ( SELECT a FROM t LIMIT tessera_percent ( 10 ) OFFSET 2 )",
+            ),
+            ("SELECT a FROM t LIMIT 10 % 3", "SELECT a FROM t LIMIT 10 % 3"),
+        ] {
+            assert_eq!(tokens(text), want);
         }
     }
 

@@ -254,7 +254,7 @@ fn date_part(function: &str) -> Option<&'static str> {
         "minute" => "minute",
         "second" => "second",
         "epoch" => "epoch",
-        // Over rows, as in DuckDB.
+        // Sunday is 0, as in DuckDB; Monday is that of `dayofweek`.
         "weekday" => "dow",
         "isodow" => "isodow",
         "isoyear" => "isoyear",

@@ -3,12 +3,14 @@
 //! | written | becomes |
 //! |---|---|
 //! | `FETCH FIRST 3 ROWS ONLY` | `LIMIT 3` |
+//! | `LIMIT 10%` | a condition on numbered rows: see [`percent`] |
 //! | `t PIVOT (sum(v) FOR k IN ('a', 'b'))` | `(SELECT * EXCLUDE (v, k), sum(v) FILTER (WHERE k = 'a') AS a, sum(v) FILTER (WHERE k = 'b') AS b FROM t GROUP BY ALL)` |
 //! | `SELECT unnest([1, 2])` | `SELECT unnest([1, 2]) FROM (VALUES (1)) tessera_rows(tessera_row)` |
 //! | `GROUP BY ROLLUP ((a, b), c)` | `GROUP BY GROUPING SETS ((a, b, c), (a, b), ())` |
 //! | `t TABLESAMPLE 10 PERCENT REPEATABLE (5)` | `(SELECT * FROM t QUALIFY tessera_draw(row_number() OVER (), 5) * 100 < 10) AS t` |
 //! | `t UNPIVOT (v FOR k IN (a, b))` | `(SELECT * FROM (SELECT * EXCLUDE (a, b), unnest(make_array('a', 'b')) AS k, unnest(make_array(a, b)) AS v FROM t) WHERE v IS NOT NULL)` |
 
+mod percent;
 mod pivot;
 mod sample;
 mod sets;
@@ -71,8 +73,11 @@ impl VisitorMut for Clauses {
     type Break = Box<Error>;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Box<Error>> {
-        let Some(fetch) = query.fetch.take() else { return ControlFlow::Continue(()) };
-        match limit(fetch, query) {
+        let limited = match query.fetch.take() {
+            Some(fetch) => limit(fetch, query),
+            None => percent::rewrite(query),
+        };
+        match limited {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(Box::new(error)),
         }

@@ -118,7 +118,7 @@ fn has(groups: &[&[Row]], name: &str) -> bool {
 }
 
 /// Aggregates that cells have and tensors lack, or have under other names.
-const SQL_AGGREGATES: [&str; 37] = [
+const SQL_AGGREGATES: [&str; 44] = [
     "approx_count_distinct",
     "approx_distinct",
     "approx_median",
@@ -136,8 +136,13 @@ const SQL_AGGREGATES: [&str; 37] = [
     "covar",
     "covar_pop",
     "covar_samp",
+    "first",
     "first_value",
     "group_concat",
+    "histogram",
+    "kurtosis",
+    "kurtosis_pop",
+    "last",
     "last_value",
     "list",
     "listagg",
@@ -147,11 +152,13 @@ const SQL_AGGREGATES: [&str; 37] = [
     "nth_value",
     "percentile_cont",
     "percentile_disc",
+    "product",
     "quantile_cont",
     "quantile_disc",
     "regr_intercept",
     "regr_r2",
     "regr_slope",
+    "skewness",
     "stddev_pop",
     "stddev_samp",
     "string_agg",

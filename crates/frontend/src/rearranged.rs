@@ -5,27 +5,30 @@
 //! | `FROM t WHERE x` | `SELECT * FROM t WHERE x` |
 //! | `FROM t SELECT a WHERE x` | `SELECT a FROM t WHERE x` |
 //! | `FROM t WHERE x USING SAMPLE 10%` | `SELECT * FROM t TABLESAMPLE (10 PERCENT) WHERE x` |
+//! | `t TABLESAMPLE 10%`, `t TABLESAMPLE reservoir(5)` | `t TABLESAMPLE (10 PERCENT)`, `t TABLESAMPLE (5)` |
 //! | `PIVOT t ON k IN ('a', 'b') USING sum(v) GROUP BY g` | `SELECT * FROM t PIVOT (sum(v) FOR k IN ('a', 'b') DEFAULT ON NULL ([__keys](g)))` |
 //! | `PIVOT t ON a IN (1, 2), b` | `SELECT * FROM t PIVOT (count(*) FOR [__pivoted](a IN (1, 2), b) IN (ANY))` |
 //! | `UNPIVOT t ON a, b INTO NAME n VALUE v` | `SELECT * FROM t UNPIVOT (v FOR n IN (a, b))` |
 //! | `SUMMARIZE t` | `SUMMARIZE SELECT * FROM t` |
 //! | `a ** b` | `a ^ b` |
+//! | `s GLOB 'a*'`, `s NOT GLOB 'a*'` | `s ~ '(?s)^a.*$'`, `s !~ '(?s)^a.*$'` |
+//! | `0x1F` | `31` |
 //! | `first_value(x ORDER BY y IGNORE NULLS)` | `first_value(x IGNORE NULLS ORDER BY y)` |
 //! | `SELECT y: a + 1, b, FROM t` | `SELECT a + 1 AS y, b FROM t` |
 //! | `WITH c AS MATERIALIZED (…)` | `WITH c AS (…)` |
 
 mod items;
+mod literals;
+mod samples;
 mod turned;
 
 use std::ops::Range;
 
+pub(crate) use literals::PERCENT;
 use sqlparser::tokenizer::{Span, Token, TokenWithSpan};
 
 use crate::limits::NESTING_MAX;
 use crate::tokens::is_word;
-
-/// Methods of samples; those that draw rows by themselves take a percentage.
-const METHODS: [&str; 3] = ["RESERVOIR", "BERNOULLI", "SYSTEM"];
 
 /// Maximum tokens of the relation behind `PIVOT`, where a bracket with all that it contains is one: a name with its
 /// parts and an alias.
@@ -33,7 +36,8 @@ const RELATION_MAX: usize = 16;
 
 /// The tokens in SQL's order.
 pub(crate) fn rearranged(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    let tokens = items::unmaterialized(powers(tokens));
+    let tokens = literals::limits(items::unmaterialized(powers(tokens)));
+    let tokens = literals::globs(literals::numbers(tokens));
     let out = Vec::with_capacity(tokens.len() + 8);
     let mut writer = Writer { ends: ends(&tokens), tokens: &tokens, out };
     writer.level(0..tokens.len(), 0);
@@ -116,6 +120,11 @@ impl Writer<'_> {
     fn part(&mut self, part: Range<usize>, depth: usize) {
         let mut at = part.start;
         while at < part.end {
+            if let Some((sample, end)) = self.of_table(at).filter(|(_, end)| *end <= part.end) {
+                self.write(&sample, self.tokens[at].span);
+                at = end;
+                continue;
+            }
             self.out.push(self.tokens[at].clone());
             let end = self.ends[at];
             if end > at {
@@ -184,61 +193,6 @@ impl Writer<'_> {
             }
             None => self.part(rest, depth),
         }
-    }
-
-    /// The `TABLESAMPLE` of one relation that replaces `USING SAMPLE`, and the range of the latter.
-    fn sample(
-        &self,
-        from: &Range<usize>,
-        rest: &Range<usize>,
-    ) -> Option<(Vec<Token>, Range<usize>)> {
-        let start = self.find(rest.clone(), Self::is_sample)?;
-        let joins = |s: &Self, at: usize| s.is(at, "JOIN") || s.is_comma(at);
-        if from.is_empty() || self.find(from.clone(), joins).is_some() {
-            return None;
-        }
-        let is_method = |at: usize| METHODS.iter().any(|method| self.is(at, method));
-        let has_method = is_method(start + 2) && *self.token(start + 3) == Token::LParen;
-        let at = if has_method { start + 4 } else { start + 2 };
-        let number = self.number(at)?;
-        let unit = match self.token(at + 1) {
-            Token::Mod => Some("PERCENT"),
-            _ => ["PERCENT", "ROWS"].into_iter().find(|unit| self.is(at + 1, unit)),
-        };
-        let mut end = if unit.is_some() { at + 2 } else { at + 1 };
-        let mut seed = None;
-        if has_method {
-            if *self.token(end) != Token::RParen {
-                return None;
-            }
-            end += 1;
-        } else if *self.token(end) == Token::LParen && is_method(end + 1) {
-            if *self.token(end + 2) == Token::Comma {
-                seed = Some(self.number(end + 3)?);
-                end += 2;
-            }
-            if *self.token(end + 2) != Token::RParen {
-                return None;
-            }
-            end += 3;
-        }
-        if self.is(end, "REPEATABLE")
-            && *self.token(end + 1) == Token::LParen
-            && *self.token(end + 3) == Token::RParen
-        {
-            seed = Some(self.number(end + 2)?);
-            end += 4;
-        }
-        let is_percent = has_method && !self.is(start + 2, "RESERVOIR");
-        let unit = unit.or(is_percent.then_some("PERCENT"));
-        let mut sample = vec![Token::make_keyword("TABLESAMPLE"), Token::LParen, number];
-        sample.extend(unit.map(Token::make_keyword));
-        sample.push(Token::RParen);
-        if let Some(seed) = seed {
-            let word = Token::make_keyword("REPEATABLE");
-            sample.extend([word, Token::LParen, seed, Token::RParen]);
-        }
-        Some((sample, start..end))
     }
 
     /// The `ORDER BY` of `f(x ORDER BY y IGNORE NULLS)`, if the bracket is of that form.

@@ -45,25 +45,6 @@ fn refused(tokens: &[TokenWithSpan], at: usize) -> Option<Refused> {
             last: at + 1,
         });
     }
-    if is(at, "LIMIT") && matches!(token(at + 1), Some(Token::Number(..))) {
-        let is_end = matches!(token(at + 3), None | Some(Token::RParen)) || is(at + 3, "OFFSET");
-        if is(at + 2, "PERCENT") || token(at + 2) == Some(&Token::Mod) && is_end {
-            return Some(Refused {
-                construct: "LIMIT of a percentage",
-                hint: "number the rows: `QUALIFY percent_rank() OVER (ORDER BY …) < 0.1`; for any rows, `USING SAMPLE 10%`",
-                last: at + 2,
-            });
-        }
-    }
-    let is_operator = matches!(before, Some(Token::Word(_) | Token::RParen | Token::Mul));
-    if is(at, "GLOB") && matches!(token(at + 1), Some(Token::SingleQuotedString(_))) && is_operator
-    {
-        return Some(Refused {
-            construct: "GLOB",
-            hint: "write LIKE with `%` and `_`, or `regexp_matches(s, '…')`",
-            last: at + 1,
-        });
-    }
     None
 }
 
@@ -73,22 +54,14 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_underlined() {
-        for (text, construct, column, length) in [
-            ("FROM t POSITIONAL JOIN u", "POSITIONAL JOIN", 8, 15),
-            ("SELECT a FROM t LIMIT 10%", "LIMIT of a percentage", 17, 9),
-            ("SELECT (FROM t LIMIT 10 PERCENT)", "LIMIT of a percentage", 16, 16),
-            ("SELECT a FROM t WHERE s GLOB 'a*'", "GLOB", 25, 9),
-        ] {
-            let error = crate::parse(text).unwrap_err();
-            assert!(error.to_string().contains(construct), "{error}");
-            let place = error.position().unwrap();
-            assert_eq!((place.column, place.length), (column, length), "{text}");
-            assert!(error.hint().is_some());
-        }
+        let error = crate::parse("FROM t POSITIONAL JOIN u").unwrap_err();
+        assert!(error.to_string().contains("POSITIONAL JOIN"), "{error}");
+        let place = error.position().unwrap();
+        assert_eq!((place.column, place.length), (8, 15));
+        assert!(error.hint().is_some());
         for text in [
             "SELECT a FROM t AS positional JOIN u ON true",
             "FROM positional JOIN u ON true, s.positional JOIN u ON true",
-            "SELECT a FROM t LIMIT 10 % 3",
         ] {
             assert!(crate::parse(text).is_ok(), "{text}");
         }

@@ -448,18 +448,22 @@ fn is_of_lists(expr: &Expr) -> bool {
     is_known && !functions::functions().iter().any(|of_tensors| of_tensors.name == name)
 }
 
-/// True for `repeat` and `concat` of a text, which are functions of texts, too.
+/// True for `repeat` and `concat` of a text, which are functions of texts, too. `concat` of tensors begins with a list.
 fn is_of_text(expr: &Expr) -> bool {
     let Expr::Function(function) = expr else { return false };
     let is = |known: &str| {
         ast::function_name(expr).is_some_and(|name| name.value.eq_ignore_ascii_case(known))
     };
     let FunctionArguments::List(list) = &function.args else { return false };
-    let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(first)))) = list.args.first()
-    else {
-        return false;
+    let is_text = |arg: &FunctionArg| {
+        matches!(arg, FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value)))
+            if matches!(value.value, Value::SingleQuotedString(_)))
     };
-    matches!(first.value, Value::SingleQuotedString(_)) && (is("repeat") || is("concat"))
+    match list.args.first() {
+        Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Array(_)))) | None => false,
+        Some(first) if is("repeat") => is_text(first),
+        Some(_) => is("concat") && list.args.iter().any(is_text),
+    }
 }
 
 /// Describes `expr` if it is a tensor function, operator or literal.

@@ -27,12 +27,17 @@ const COMPARED: &str = "compare times with dates as texts, as in `time >= '2000-
 const AS_TEXTS: &str = "make them texts, which are dates of their own calendars: `time::text`; or parts of dates: `year(time)`";
 
 /// Aggregates that compute with numbers.
-const OF_NUMBERS: [&str; 10] = [
+const OF_NUMBERS: [&str; 15] = [
     "approx_median",
     "approx_percentile_cont",
     "avg",
+    "histogram",
+    "kurtosis",
+    "kurtosis_pop",
     "median",
     "percentile_cont",
+    "product",
+    "skewness",
     "stddev",
     "stddev_pop",
     "sum",

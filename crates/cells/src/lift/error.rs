@@ -366,7 +366,7 @@ const WINDOW: [&str; 9] = [
     "nth_value",
 ];
 
-/// Aggregates that exist only as `arg_max(x, y)`, with FILTER or without.
+/// Aggregates that exist only as `arg_max(x, y)` and `arg_max(x, y, n)`, with FILTER or without.
 const EXTREMES: [&str; 4] = ["arg_max", "arg_min", "max_by", "min_by"];
 
 fn message_of_plan(message: &str, position: Option<Position>) -> Error {
@@ -383,7 +383,7 @@ fn message_of_plan(message: &str, position: Option<Position>) -> Error {
         }
         if EXTREMES.contains(&name.to_ascii_lowercase().as_str()) {
             return Error::Unsupported {
-                construct: format!("`{name}` with DISTINCT, ORDER BY or a third argument"),
+                construct: format!("`{name}` with DISTINCT or ORDER BY"),
                 position,
                 hint: counterparts::hint(&name),
             };

@@ -24,18 +24,18 @@ pub struct RowsFunction {
 
 /// Aggregates that are rewritten to others.
 const AGGREGATES: [(&str, &str, &str); 8] = [
-    ("arg_max", "arg_max(x, y)", "The x of the row with the greatest y."),
-    ("arg_min", "arg_min(x, y)", "The x of the row with the smallest y."),
+    ("arg_max", "arg_max(x, y[, n])", "The x of the row with the greatest y, or a list of n."),
+    ("arg_min", "arg_min(x, y[, n])", "The x of the row with the smallest y, or a list of n."),
     ("count_if", "count_if(condition)", "The number of rows for which a condition is true."),
     ("countif", "countif(condition)", "The same as `count_if`."),
     ("group_concat", "group_concat(s[, separator])", "The same as `string_agg`."),
     ("listagg", "listagg(s[, separator])", "The same as `string_agg`."),
-    ("max_by", "max_by(x, y)", "The same as `arg_max`."),
-    ("min_by", "min_by(x, y)", "The same as `arg_min`."),
+    ("max_by", "max_by(x, y[, n])", "The same as `arg_max`."),
+    ("min_by", "min_by(x, y[, n])", "The same as `arg_min`."),
 ];
 
 /// Functions that are rewritten to others.
-const SCALARS: [(&str, &str, &str); 9] = [
+const SCALARS: [(&str, &str, &str); 10] = [
     ("century", "century(t)", "The century of a time: 2001 to 2100 are those of the 21st."),
     ("date_add", "date_add(t, interval)", "A time moved by an interval."),
     ("dayofmonth", "dayofmonth(t)", "The same as `day`."),
@@ -53,6 +53,7 @@ const SCALARS: [(&str, &str, &str); 9] = [
         "regexp_full_match(s, pattern)",
         "True if a constant pattern matches all of a text.",
     ),
+    ("weekday", "weekday(t)", "Day of the week, Sunday is 0 and Saturday 6."),
 ];
 
 /// Functions of FROM.

@@ -50,7 +50,7 @@ use super::error::Call;
 use super::parts::Written;
 use super::table::{CellSource, CellTable, Named};
 use super::{CellRelation, CellTables, Density};
-pub(super) use aggregates::{ARG_MAX, ARG_MIN};
+pub(super) use aggregates::{ARG_MAX, ARG_MIN, TOP_MAX, TOP_MIN};
 use columns::Columns;
 pub(super) use items::{OWN_NAME, given_twice, has_columns};
 use known::Known;

@@ -1,7 +1,7 @@
 //! Functions of other dialects and their counterparts here.
 
 /// Names of functions, in lower case, and their counterparts.
-const COUNTERPARTS: [(&str, &str); 11] = [
+const COUNTERPARTS: [(&str, &str); 10] = [
     ("arg_max", "first_value(x ORDER BY y DESC NULLS LAST)"),
     ("arg_min", "first_value(x ORDER BY y)"),
     ("date_format", "to_char(t, '%Y-%m-%d')"),
@@ -10,7 +10,6 @@ const COUNTERPARTS: [(&str, &str); 11] = [
     ("iif", "CASE WHEN x > 0 THEN 1 ELSE 2 END"),
     ("max_by", "first_value(x ORDER BY y DESC NULLS LAST)"),
     ("min_by", "first_value(x ORDER BY y)"),
-    ("typeof", "arrow_typeof(x)"),
     ("variance", "var(x)"),
     ("width_bucket", "digitize(x, [0, 10, 20])"),
 ];

@@ -277,10 +277,19 @@ fn estimate(name: &str, args: &[ColumnarValue], rows: usize) -> Result<f64> {
             let count = |list: &ArrayRef| numbers(&(length(list)? as ArrayRef));
             few_pairs(name, count(a)?, count(b)?, 1.0).map(|()| all)?
         }
+        ("format" | "printf", [formats, ..]) => {
+            let open = if name == "format" { '{' } else { '%' };
+            let formats = cast(formats, &DataType::Utf8View)?;
+            let values = formats.as_string_view().iter().flatten().map(|t| t.matches(open).count());
+            all * values.max().unwrap_or(0).max(1) as f64
+        }
         // Two digits per byte.
         ("encode", _) => all * 2.0,
         // A list of texts: an offset and the bytes of each.
-        ("string_split" | "string_to_array", _) => all * 8.0,
+        (
+            "string_split" | "string_to_array" | "regexp_extract_all" | "regexp_split_to_array",
+            _,
+        ) => all * 8.0,
         _ => all,
     })
 }

@@ -22,10 +22,10 @@ pub(super) fn function() -> ScalarUDF {
     OfArrays::taking(NAME, taken, DataType::Utf8, extracted).documented(syntax, about).udf()
 }
 
-fn taken(_: &str, types: &[DataType]) -> Result<Vec<DataType>> {
+pub(super) fn taken(name: &str, types: &[DataType]) -> Result<Vec<DataType>> {
     let wanted = [DataType::Utf8, DataType::Utf8, DataType::Int64, DataType::Utf8];
     if !(2..=4).contains(&types.len()) {
-        return plan_err!("`{NAME}` takes a text, a pattern, a group and options");
+        return plan_err!("`{name}` takes a text, a pattern, a group and options");
     }
     for (at, (of, want)) in types.iter().zip(&wanted).enumerate() {
         let fits = match want {
@@ -35,7 +35,7 @@ fn taken(_: &str, types: &[DataType]) -> Result<Vec<DataType>> {
         if !fits && !of.is_null() {
             let (number, wanted) = (at + 1, if at == 2 { "an integer" } else { "a text" });
             let of = spoken(&of.to_string());
-            return plan_err!("argument {number} of `{NAME}` must be {wanted}, not {of}");
+            return plan_err!("argument {number} of `{name}` must be {wanted}, not {of}");
         }
     }
     Ok(wanted[..types.len()].to_vec())
@@ -60,8 +60,8 @@ fn extracted(arrays: &[ArrayRef]) -> Result<ArrayRef> {
             _ => "",
         };
         let pattern = match known.take() {
-            Some(same) if same.text == patterns.value(row) && same.flags == flags => same,
-            _ => Pattern::new(patterns.value(row), flags)?,
+            Some(same) if same.is(patterns.value(row), flags) => same,
+            _ => Pattern::new(NAME, patterns.value(row), flags)?,
         };
         let group = match &groups {
             Some(groups) if groups.is_null(row) => None,
@@ -74,14 +74,16 @@ fn extracted(arrays: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(out.finish()))
 }
 
-struct Pattern<'a> {
+/// A pattern with its options.
+pub(super) struct Pattern<'a> {
     text: &'a str,
     flags: &'a str,
-    regex: Regex,
+    pub(super) regex: Regex,
 }
 
 impl<'a> Pattern<'a> {
-    fn new(text: &'a str, flags: &'a str) -> Result<Self> {
+    /// The pattern of a call of `function`.
+    pub(super) fn new(function: &str, text: &'a str, flags: &'a str) -> Result<Self> {
         let mut builder = RegexBuilder::new(text);
         for flag in flags.chars() {
             match flag {
@@ -90,7 +92,7 @@ impl<'a> Pattern<'a> {
                 's' => builder.dot_matches_new_line(true),
                 other => {
                     return exec_err!(
-                        "`{NAME}` has no option '{other}'; its options are 'c', 'i' and 's'"
+                        "`{function}` has no option '{other}'; its options are 'c', 'i' and 's'"
                     );
                 }
             };
@@ -101,9 +103,14 @@ impl<'a> Pattern<'a> {
                 let shown = e.to_string();
                 let reason = shown.lines().last().unwrap_or_default();
                 let reason = reason.trim_start_matches("error: ");
-                exec_err!("`{NAME}`: the pattern '{text}' cannot be read: {reason}")
+                exec_err!("`{function}`: the pattern '{text}' cannot be read: {reason}")
             }
         }
+    }
+
+    /// True if this is the pattern of that text and those options.
+    pub(super) fn is(&self, text: &str, flags: &str) -> bool {
+        self.text == text && self.flags == flags
     }
 
     /// The group of the first match; without a group, nothing.

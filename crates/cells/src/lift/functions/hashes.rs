@@ -30,7 +30,8 @@ fn hexadecimal(bytes: &[u8]) -> String {
     digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
-fn taken(name: &str, types: &[DataType]) -> Result<Vec<DataType>> {
+/// A text or bytes.
+pub(super) fn taken(name: &str, types: &[DataType]) -> Result<Vec<DataType>> {
     match types {
         [of] if is_text(of) || of.is_null() => Ok(vec![DataType::Utf8]),
         [

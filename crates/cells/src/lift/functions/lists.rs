@@ -26,7 +26,7 @@ use super::recomputed::Kept;
 use crate::lift::error::spoken;
 
 /// The functions, and the aggregates of the session.
-const FUNCTIONS: [(&str, &str); 20] = [
+const FUNCTIONS: [(&str, &str); 25] = [
     ("list_avg", "avg"),
     ("list_bit_and", "bit_and"),
     ("list_bit_or", "bit_or"),
@@ -34,12 +34,17 @@ const FUNCTIONS: [(&str, &str); 20] = [
     ("list_bool_and", "bool_and"),
     ("list_bool_or", "bool_or"),
     ("list_count", "count"),
+    ("list_histogram", "histogram"),
+    ("list_kurtosis", "kurtosis"),
+    ("list_kurtosis_pop", "kurtosis_pop"),
     ("list_max", "max"),
     ("list_median", "percentile_cont"),
     ("list_min", "min"),
     ("list_mode", "mode"),
+    ("list_product", "product"),
     ("list_quantile_cont", "percentile_cont"),
     ("list_quantile_disc", "percentile_disc"),
+    ("list_skewness", "skewness"),
     ("list_stddev_pop", "stddev_pop"),
     ("list_stddev_samp", "stddev"),
     ("list_string_agg", "string_agg"),

@@ -51,7 +51,7 @@ impl Maps {
 }
 
 /// The type of a map with the key and the value of these entries.
-fn map_of(entries: &Fields) -> Option<DataType> {
+pub(super) fn map_of(entries: &Fields) -> Option<DataType> {
     let [key, value] = &**entries else { return None };
     let key = Field::clone(key).with_name("key").with_nullable(false);
     let value = Field::clone(value).with_name("value").with_nullable(true);

@@ -4,13 +4,11 @@
 mod counts;
 mod near;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef};
+use arrow::array::ArrayRef;
 use arrow::compute::SortOptions;
 use arrow::datatypes::{DataType, Field, FieldRef};
-use arrow::row::{RowConverter, SortField};
 use datafusion::common::{Result, ScalarValue, internal_err, not_impl_err, plan_err};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::AggregateOrderSensitivity;
@@ -20,14 +18,11 @@ use datafusion::logical_expr::{
 
 use super::discrete::{field_of, has_order};
 use super::inner::{of_frame, scalar};
+use super::occurrences::Occurrences;
 use crate::lift::error::spoken;
-use crate::lift::labels::canonical;
 use counts::{Groups, Whole, kept_as};
 
 const NAME: &str = "mode";
-
-/// About the bytes of an entry without its key.
-const ENTRY_BYTES: usize = 64;
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Mode {
@@ -90,9 +85,8 @@ impl AggregateUDFImpl for Mode {
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         let (of, order) = of_call(&args)?;
-        let rows = RowConverter::new(vec![SortField::new(of.clone())])?;
-        let is_descending = order.descending;
-        Ok(Box::new(Frame { of, rows, counts: BTreeMap::new(), bytes: 0, is_descending }))
+        let (counts, is_descending) = (Occurrences::new(&of)?, order.descending);
+        Ok(Box::new(Frame { of, counts, is_descending }))
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
@@ -113,14 +107,11 @@ fn of_call(args: &AccumulatorArgs) -> Result<(DataType, SortOptions)> {
     Ok((args.return_type().clone(), SortOptions { descending, nulls_first: false }))
 }
 
-/// How often each value of a frame that slides occurs.
+/// The most frequent value of a frame that slides.
 #[derive(Debug)]
 struct Frame {
     of: DataType,
-    rows: RowConverter,
-    /// By values as rows of Arrow's row format, in their order.
-    counts: BTreeMap<Box<[u8]>, u64>,
-    bytes: usize,
+    counts: Occurrences,
     is_descending: bool,
 }
 
@@ -129,55 +120,30 @@ impl Accumulator for Frame {
 
     fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let Some(values) = values.first() else { return internal_err!("`{NAME}` of nothing") };
-        let rows = self.rows.convert_columns(&[canonical(values)])?;
-        for row in (0..values.len()).filter(|&row| values.is_valid(row)) {
-            let key = rows.row(row).data();
-            match self.counts.get_mut(key) {
-                Some(count) => *count += 1,
-                None => {
-                    self.bytes += key.len() + ENTRY_BYTES;
-                    self.counts.insert(key.into(), 1);
-                }
-            }
-        }
-        Ok(())
+        self.counts.add(values, None)
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
         let mut best: Option<(&[u8], u64)> = None;
-        for (key, &count) in &self.counts {
+        for (key, count) in self.counts.iter() {
             let is_better =
                 best.is_none_or(|(_, most)| count > most || (self.is_descending && count == most));
             if is_better {
-                best = Some((&**key, count));
+                best = Some((key, count));
             }
         }
-        let Some((key, _)) = best else { return ScalarValue::try_from(&self.of) };
-        let columns = self.rows.convert_rows([self.rows.parser().parse(key)])?;
-        match columns.first() {
-            Some(value) => ScalarValue::try_from_array(value, 0),
-            None => internal_err!("`{NAME}`: a value without a column"),
+        match best {
+            Some((key, _)) => ScalarValue::try_from_array(&self.counts.values([key])?, 0),
+            None => ScalarValue::try_from(&self.of),
         }
     }
 
     fn size(&self) -> usize {
-        size_of_val(self) + self.rows.size() + self.bytes
+        size_of_val(self) + self.counts.size()
     }
 
     fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
         let Some(values) = values.first() else { return internal_err!("`{NAME}` of nothing") };
-        let rows = self.rows.convert_columns(&[canonical(values)])?;
-        for row in (0..values.len()).filter(|&row| values.is_valid(row)) {
-            let key = rows.row(row).data();
-            match self.counts.get_mut(key) {
-                Some(count) if *count > 1 => *count -= 1,
-                Some(_) => {
-                    self.bytes -= key.len() + ENTRY_BYTES;
-                    self.counts.remove(key);
-                }
-                None => return internal_err!("`{NAME}`: a value leaves that did not come"),
-            }
-        }
-        Ok(())
+        self.counts.remove(values)
     }
 }

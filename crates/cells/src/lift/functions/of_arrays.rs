@@ -52,8 +52,10 @@ impl OfArrays {
         OfArrays { documentation: Some(super::documented(syntax, about)), ..self }
     }
 
-    pub(super) fn alias(self, alias: &str) -> Self {
-        OfArrays { aliases: vec![alias.to_string()], ..self }
+    /// Adds another name.
+    pub(super) fn alias(mut self, alias: &str) -> Self {
+        self.aliases.push(alias.to_string());
+        self
     }
 
     pub(in crate::lift) fn udf(self) -> ScalarUDF {

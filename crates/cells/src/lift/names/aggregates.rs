@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `arg_max(x, y)`, `max_by(x, y)` | `first_value(x ORDER BY y DESC) FILTER (WHERE x IS NOT NULL AND y IS NOT NULL)` |
 //! | `arg_min(x, y)`, `min_by(x, y)` | the same with `ORDER BY y` |
+//! | `max(x, n)`, `arg_max(x, y, n)` | `tessera_top_max(x, n)`, `tessera_top_max(x, y, n)`: lists |
 //! | `count_if(c)`, `countif(c)` | `count(*) FILTER (WHERE c)` |
 //! | `listagg(s, '-')`, `group_concat(s)`, `string_agg(s)` | `string_agg(s, '-')`, `string_agg(s, ',')` |
 //! | `arg_max(x, y) OVER …` | `tessera_arg_max(x, y) OVER …`, as no order is possible there |
@@ -32,6 +33,10 @@ use super::super::functions::WITHOUT_NAN;
 pub(in crate::lift) const ARG_MAX: &str = "tessera_arg_max";
 pub(in crate::lift) const ARG_MIN: &str = "tessera_arg_min";
 
+/// `max(x, n)` and `arg_max(x, y, n)`, `min(x, n)` and `arg_min(x, y, n)`.
+pub(in crate::lift) const TOP_MAX: &str = "tessera_top_max";
+pub(in crate::lift) const TOP_MIN: &str = "tessera_top_min";
+
 /// Aggregates that ignore NaN, without their prefix `nan`, and the SQL aggregates for them. SQL lacks them, so their
 /// meaning is NumPy's: the standard deviation is that of a population.
 const NAN: [(&str, &str); 9] = [
@@ -50,6 +55,9 @@ const NAN: [(&str, &str); 9] = [
 pub(super) fn rewritten(function: &Function, name: &str) -> Option<Expr> {
     let known = name.strip_prefix("nan").and_then(|rest| NAN.iter().find(|(own, _)| *own == rest));
     let plain = known.map_or(name, |(_, sql)| *sql);
+    if let Some(new) = several(function, name) {
+        return Some(new);
+    }
     if matches!(name, "arg_max" | "arg_min" | "max_by" | "min_by") {
         let args = <[Expr; 2]>::try_from(arguments(function)?).ok()?;
         return value_at(function, args, name.contains("max"));
@@ -127,6 +135,24 @@ fn value_at(function: &Function, args: [Expr; 2], is_greatest: bool) -> Option<E
     };
     new.filter = Some(Box::new(condition));
     Some(Expr::Function(new))
+}
+
+/// The greatest or smallest values as a list; `None` for other calls. A text is the name of a dimension of a tensor.
+fn several(function: &Function, name: &str) -> Option<Expr> {
+    let count = match name {
+        "max" | "min" => 2,
+        "arg_max" | "arg_min" | "max_by" | "min_by" => 3,
+        _ => return None,
+    };
+    let FunctionArguments::List(list) = &function.args else { return None };
+    let is_plain = list.clauses.is_empty() && list.duplicate_treatment.is_none();
+    let args = arguments(function).filter(|args| is_plain && args.len() == count)?;
+    let is_text = matches!(args.last(), Some(Expr::Value(last)) if matches!(last.value, Value::SingleQuotedString(_)));
+    if is_text || args.last().is_some_and(is_list) {
+        return None;
+    }
+    let name = if name.contains("max") { TOP_MAX } else { TOP_MIN };
+    Some(Expr::Function(with(function, name, args)))
 }
 
 /// `string_agg` with a separator; `None` if it has one already.

@@ -254,6 +254,8 @@ fn date_part(function: &str) -> Option<&'static str> {
         "minute" => "minute",
         "second" => "second",
         "epoch" => "epoch",
+        // Sunday is 0, as in DuckDB; Monday is that of `dayofweek`.
+        "weekday" => "dow",
         "isodow" => "isodow",
         "isoyear" => "isoyear",
         _ => return None,
@@ -294,10 +296,12 @@ pub(in crate::lift) fn call(name: &str, args: Vec<Expr>) -> Expr {
 }
 
 /// Functions with another name in DataFusion.
-pub(in crate::lift) const RENAMED: [(&str, &str); 23] = [
+pub(in crate::lift) const RENAMED: [(&str, &str); 25] = [
     ("approx_count_distinct", "approx_distinct"),
     ("approx_quantile", "approx_percentile_cont"),
+    ("first", "first_value"),
     ("grouping_id", "grouping"),
+    ("last", "last_value"),
     ("lcase", "lower"),
     ("ucase", "upper"),
     ("std", "stddev"),

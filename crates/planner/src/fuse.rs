@@ -50,6 +50,14 @@ use std::collections::BTreeMap;
 /// Fan-in of a combining tree: a trade-off between partials held at once and levels of the tree.
 const FAN: u64 = 16;
 
+/// Fan-in of states of [`LARGE_STATE_BYTES`] or more. Of N states up to `(fan - 1) log N / log fan` are held while a tree
+/// is computed: 30 of 256 with a fan of 16, 12 with a fan of 4. Merging them costs little compared with the chunks that
+/// they are made of.
+const FAN_LARGE: u64 = 4;
+
+/// Bytes from which on a state is large. More than a batch holds: all levels of a batch have the same fan.
+const LARGE_STATE_BYTES: u64 = 256 << 10;
+
 /// Turns an optimised graph into a plan.
 ///
 /// # Errors

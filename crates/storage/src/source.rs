@@ -27,6 +27,7 @@ pub(crate) mod found;
 pub(crate) mod inflate;
 mod joined;
 pub(crate) mod location;
+pub(crate) mod look;
 pub(crate) mod lz4;
 pub mod many;
 pub(crate) mod meta;

@@ -75,6 +75,12 @@ impl Chunk {
         self.holds(Condition::Unmasked)
     }
 
+    /// Records that no value is NaN.
+    pub(crate) fn without_nan(self) -> Self {
+        self.know(Condition::NoNan, true);
+        self
+    }
+
     pub(crate) fn unmasked(self) -> Self {
         self.know(Condition::Unmasked, true);
         self

@@ -53,8 +53,10 @@ pub(super) fn run(
             };
             op.cx.cancel.check()?;
             let mut buffers = op.buffers(0);
-            reader.decode(fetched, &region, buffers[0].as_mut_slice())?;
-            Ok(vec![op.chunk(0, buffers)?])
+            let out = buffers[0].as_mut_slice();
+            let is_without_nan = reader.decode_and_look(fetched, &region, out)?;
+            let chunk = op.chunk(0, buffers)?;
+            Ok(vec![if is_without_nan { chunk.without_nan() } else { chunk }])
         }
         Origin::Resident(array) => resident(op, array, &region, prepared),
         Origin::Lent(array) => {

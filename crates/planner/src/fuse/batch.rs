@@ -11,7 +11,7 @@
 //! Each chunk is still reduced separately and states are merged in the same order, so no bit depends on the size of a
 //! batch.
 
-use super::FAN;
+use super::{FAN, FAN_LARGE, LARGE_STATE_BYTES};
 use crate::config::Config;
 use crate::cost::{HERE_NS, OPERAND_NS, batched_ns};
 use crate::dtype::DType;
@@ -24,17 +24,20 @@ use smallvec::SmallVec;
 /// scratch.
 const STATES_BYTES_MAX: u64 = 64 << 10;
 
-/// One level of a combining tree: the number of chunks of `below` combined along each axis, and the resulting chunks.
-pub(super) fn climb(below: &Grid, reduced: &[bool]) -> (Dims, Grid) {
-    let mut room = FAN;
+/// One level of a combining tree: the number of states of `below` combined along each axis, and the grid of the
+/// resulting states.
+pub(super) fn climb(below: &Output, reduced: &[bool]) -> (Dims, Grid) {
+    let grid = &below.grid;
+    let is_large = grid.chunk_bytes_max(below.cell_bytes()) >= LARGE_STATE_BYTES;
+    let mut room = if is_large { FAN_LARGE } else { FAN };
     let mut fan: Dims = SmallVec::from_elem(1, reduced.len());
-    let mut above = below.clone();
+    let mut above = grid.clone();
     for a in (0..reduced.len()).rev() {
         if reduced[a] {
-            let count = below.axes[a].count();
+            let count = grid.axes[a].count();
             fan[a] = count.min(room).max(1);
             room /= fan[a];
-            let cell = below.axes[a].chunk;
+            let cell = grid.axes[a].chunk;
             above.axes[a] = AxisGrid::regular(count.div_ceil(fan[a]) * cell, cell);
         }
     }
@@ -69,7 +72,7 @@ pub(super) fn batch(
     let mut fans: SmallVec<[Dims; 2]> = SmallVec::new();
     let (mut taken, mut held) = (1u64, 0u64);
     loop {
-        let (fan, _) = climb(&outputs.first()?.grid, over);
+        let (fan, _) = climb(outputs.first()?, over);
         let several = fan.iter().product::<u64>();
         let more = taken.saturating_mul(several);
         held = held.saturating_add(several.saturating_mul(state));
@@ -78,7 +81,7 @@ pub(super) fn batch(
         }
         taken = more;
         for o in outputs.iter_mut() {
-            o.grid = climb(&o.grid, over).1;
+            o.grid = climb(o, over).1;
         }
         fans.push(fan);
     }
@@ -159,6 +162,28 @@ mod tests {
         assert_eq!([chunks(100, 0), chunks(20_000, 0), chunks(1 << 20, 0)], [256, 16, 1]);
         // With a longer program fewer chunks are enough work.
         assert_eq!([chunks(100, 4), chunks(1000, 4), chunks(20_000, 4)], [16, 16, 1]);
+    }
+
+    #[test]
+    fn fewer_large_states_are_combined_at_once() {
+        let fan = |cells: u64, reduced: [bool; 3]| {
+            let grid = Grid::regular(&[1000, 1000, cells], &[1, 1, cells]);
+            climb(&states(&grid, &reduced), &reduced)
+        };
+        // States of `float64`: 262,136 and 262,144 bytes.
+        let (fans, grid) = fan(32_767, [true, false, false]);
+        assert_eq!(
+            (&fans[..], grid.to_string()),
+            (&[16, 1, 1][..], "[63/1, 1000/1, 32767/32767]".into())
+        );
+        let (fans, grid) = fan(32_768, [true, false, false]);
+        assert_eq!(
+            (&fans[..], grid.to_string()),
+            (&[4, 1, 1][..], "[250/1, 1000/1, 32768/32768]".into())
+        );
+        assert_eq!(fan(32_768, [true, true, false]).0[..], [1, 4, 1]);
+        // The state is one cell, however large the chunks are.
+        assert_eq!(fan(32_768, [true; 3]).0[..], [1, 16, 1]);
     }
 
     #[test]

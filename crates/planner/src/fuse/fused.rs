@@ -86,7 +86,7 @@ impl Fuser<'_> {
     /// Emits the combining tree over partial states.
     ///
     /// ```text
-    ///   partials  o o o o o o o ...     along every reduced axis, at most FAN in a box of the fan
+    ///   partials  o o o o o o o ...     along every reduced axis, at most FAN (or FAN_LARGE) in a box of the fan
     ///   level 1   o     o     o
     ///   finish       o
     /// ```
@@ -116,7 +116,7 @@ impl Fuser<'_> {
     ) -> OutputRef {
         loop {
             let below = self.plan.output(from).clone();
-            let (fan, mut grid) = batch::climb(&below.grid, reduced);
+            let (fan, mut grid) = batch::climb(&below, reduced);
             let spans = span.as_mut().map(|s| s.climb(fan[s.axis], &mut grid));
             let finish = (0..reduced.len()).all(|a| !reduced[a] || grid.axes[a].count() == 1);
             let output = if finish {

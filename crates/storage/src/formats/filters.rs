@@ -126,21 +126,6 @@ impl Filters {
         Ok(())
     }
 
-    /// Decodes the bytes `part` of a chunk to `out`, which has that length; false if these codecs decode a chunk as a
-    /// whole.
-    pub(crate) fn decode_part(
-        &self,
-        bytes: &[u8],
-        skipped: u32,
-        part: Range<usize>,
-        out: &mut [u8],
-    ) -> Result<bool, String> {
-        let Some((shuffled, item)) = self.shuffled(bytes, skipped)? else { return Ok(false) };
-        let is_done = self.join(&shuffled, item, part, out);
-        give_back(shuffled);
-        Ok(is_done)
-    }
-
     /// Undoes all codecs except one that groups the bytes of items, and returns the bytes of an item, too. `None` if
     /// another codec has to be undone last.
     pub(crate) fn shuffled<'a>(
@@ -444,13 +429,14 @@ mod tests {
             let mut out = vec![0; 4_000];
             filters.decode_to(&packed, 0, &mut out).unwrap();
             assert!(out == *want, "{swapped}");
+            let (shuffled, item) = filters.shuffled(&packed, 0).unwrap().unwrap();
             for part in [0..4, 4..2_000, 3_996..4_000, 8..8, 0..4_000] {
                 let mut out = vec![0; part.len()];
-                assert!(filters.decode_part(&packed, 0, part.clone(), &mut out).unwrap());
+                assert!(filters.join(&shuffled, item, part.clone(), &mut out));
                 assert!(out == want[part.clone()], "{swapped} {part:?}");
             }
             // Half an item.
-            assert!(!filters.decode_part(&packed, 0, 2..8, &mut [0; 6]).unwrap());
+            assert!(!filters.join(&shuffled, item, 2..8, &mut [0; 6]));
         }
         // Numbers of another size than the items.
         let pairs = filters(4_000, 2);
@@ -460,7 +446,7 @@ mod tests {
         pairs.swap(&mut want);
         assert!(out == want);
         // Without shuffle a chunk is decoded as a whole.
-        assert!(!pairs.decode_part(&packed, 1, 0..4, &mut [0; 4]).unwrap());
+        assert!(pairs.shuffled(&packed, 1).unwrap().is_none());
     }
 
     #[test]
@@ -473,7 +459,7 @@ mod tests {
             let e = filters(bytes as u64, 0).decode_to(&packed, 0, &mut out).unwrap_err();
             assert!(e.contains(said), "{e}");
         }
-        assert!(filters(4_000, 0).decode_part(&packed[..40], 0, 0..4, &mut [0; 4]).is_err());
+        assert!(filters(4_000, 0).shuffled(&packed[..40], 0).is_err());
     }
 
     #[test]

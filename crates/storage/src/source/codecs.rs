@@ -94,18 +94,17 @@ impl Codecs {
 
     /// Decodes the bytes `range` of the cells of a chunk to `out`, which has that length, without decoding the bytes
     /// after (and, with Blosc, before) them, or with no more work than for these; false if these codecs decode a chunk
-    /// as a whole. `skipped`: see [`Filters::decode_to`].
+    /// as a whole.
     pub(crate) fn decode_part(
         &self,
         bytes: &[u8],
-        skipped: u32,
         range: Range<usize>,
         out: &mut [u8],
     ) -> Result<bool, String> {
         match self {
             Codecs::Zarr(chain) => chain.decode_part(bytes, range, out),
             Codecs::File(filters) if filters.is_raw() => copy_part(bytes, range, out),
-            Codecs::File(filters) => filters.decode_part(bytes, skipped, range, out),
+            Codecs::File(_) => Ok(false),
         }
     }
 

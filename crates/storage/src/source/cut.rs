@@ -54,19 +54,34 @@ impl Kept {
         let chunks = self.chunks.iter().map(|kept| kept.cut.bytes.capacity());
         chunks.chain(self.free.iter().map(Vec::capacity)).sum()
     }
+
+    fn take(&mut self, part: usize, at: &Dims) -> Option<Cut> {
+        let i = self.chunks.iter().position(|k| k.part == part && k.at == *at)?;
+        self.chunks.remove(i).map(|k| k.cut)
+    }
+
+    fn reuse(&mut self, bytes: Vec<u8>) {
+        if self.bytes() + bytes.capacity() <= KEPT_BYTES_MAX {
+            self.free.push(bytes);
+        }
+    }
 }
 
 impl CutsOf {
     /// Takes a chunk, if it was retained.
     pub(crate) fn take(&self, at: &Dims) -> Option<Cut> {
-        let mut kept = lock(&self.cuts.0);
-        let i = kept.chunks.iter().position(|k| k.part == self.part && k.at == *at)?;
-        kept.chunks.remove(i).map(|k| k.cut)
+        lock(&self.cuts.0).take(self.part, at)
     }
 
-    /// Keeps a chunk, in place of the oldest ones if there are too many.
+    /// Keeps a chunk, in place of the oldest ones if there are too many. A chunk that is already retained was decoded by
+    /// two threads at the same time, one for each region, so neither is needed any more.
     pub(crate) fn keep(&self, at: &Dims, cut: Cut) {
         let mut kept = lock(&self.cuts.0);
+        if let Some(same) = kept.take(self.part, at) {
+            kept.reuse(same.bytes);
+            kept.reuse(cut.bytes);
+            return;
+        }
         kept.chunks.push_back(RetainedChunk { part: self.part, at: at.clone(), cut });
         while kept.bytes() > KEPT_BYTES_MAX
             && (kept.free.pop().is_some() || kept.chunks.pop_front().is_some())
@@ -75,10 +90,7 @@ impl CutsOf {
 
     /// Keeps the memory of a chunk that is not needed any more.
     pub(crate) fn reuse(&self, bytes: Vec<u8>) {
-        let mut kept = lock(&self.cuts.0);
-        if kept.bytes() + bytes.capacity() <= KEPT_BYTES_MAX {
-            kept.free.push(bytes);
-        }
+        lock(&self.cuts.0).reuse(bytes);
     }
 
     /// Memory for the next chunk, with any content and length.
@@ -108,6 +120,15 @@ mod tests {
         assert_eq!(a.take(&at(4)), None);
         assert_eq!(a.take(&at(3)), Some(cut(vec![1, 2])));
         assert_eq!(a.take(&at(3)), None);
+    }
+
+    #[test]
+    fn a_chunk_that_both_regions_have_decoded_is_not_retained() {
+        let of = CutsOf { cuts: Arc::default(), part: 0 };
+        of.keep(&at(3), cut(vec![0; 8]));
+        of.keep(&at(3), cut(vec![0; 16]));
+        assert_eq!(of.take(&at(3)), None);
+        assert_eq!([of.room(), of.room(), of.room()].map(|r| r.capacity()), [16, 8, 0]);
     }
 
     #[test]

@@ -172,15 +172,17 @@ impl Joined {
         Ok(Fetched::joined(parts))
     }
 
+    /// See [`ArrayReader::decode_and_look`].
     pub(crate) fn decode(
         &self,
         dtype: DType,
         fetched: Fetched,
         region: &Region,
         out: &mut [u8],
-    ) -> Result<(), SourceError> {
+    ) -> Result<bool, SourceError> {
         let size = dtype.size();
         let shape = region.shape();
+        let mut is_without_nan = true;
         for ((i, whole, own), fetched) in self.touched(region).zip(fetched.parts) {
             let at = whole.relative_to(&region.start);
             let bytes = whole.cells() as usize * size;
@@ -188,16 +190,17 @@ impl Joined {
             if self.axis == 0 {
                 let row = bytes / whole.len(0) as usize;
                 let from = at.start[0] as usize * row;
-                self.decode_part(i, dtype, (fetched, &own), &mut out[from..from + bytes])?;
+                let out = &mut out[from..from + bytes];
+                is_without_nan &= self.decode_part(i, dtype, (fetched, &own), out)?;
                 continue;
             }
             let mut cells = vec![0; bytes];
-            self.decode_part(i, dtype, (fetched, &own), &mut cells)?;
+            is_without_nan &= self.decode_part(i, dtype, (fetched, &own), &mut cells)?;
             let len = whole.shape();
             let zeros = vec![0; len.len()];
             copy_box(&cells, (&len, &zeros), out, (&shape, &at.start), &len, size);
         }
-        Ok(())
+        Ok(is_without_nan)
     }
 
     /// Decodes the cells of a part, in the order of the axes of the array.
@@ -207,17 +210,18 @@ impl Joined {
         dtype: DType,
         (fetched, region): (Fetched, &Region),
         out: &mut [u8],
-    ) -> Result<(), SourceError> {
+    ) -> Result<bool, SourceError> {
         let Some(order) = &self.parts[i].order else {
             return self.decode_own(i, dtype, (fetched, region), out);
         };
         let mut cells = vec![0; out.len()];
-        self.decode_own(i, dtype, (fetched, region), &mut cells)?;
+        let is_without_nan = self.decode_own(i, dtype, (fetched, region), &mut cells)?;
         let shape = region.shape();
         let (own, turned): (_, Dims) = (strides(&shape), order.iter().map(|&a| shape[a]).collect());
         let from: Vec<i64> = order.iter().map(|&a| own[a]).collect();
         let done = copy_strided((&cells, &from), (out, &strides(&turned)), &turned, dtype.size());
-        done.map_err(|reason| SourceError::Internal { array: format!("part {i}"), reason })
+        done.map_err(|reason| SourceError::Internal { array: format!("part {i}"), reason })?;
+        Ok(is_without_nan)
     }
 
     /// Decodes the cells of a part as they lie in it.
@@ -227,7 +231,7 @@ impl Joined {
         dtype: DType,
         (fetched, region): (Fetched, &Region),
         out: &mut [u8],
-    ) -> Result<(), SourceError> {
+    ) -> Result<bool, SourceError> {
         match (&self.parts[i].cells, self.reader(i)) {
             (PartCells::Decoded(_, decode), Some(reader)) => {
                 // A part may be a joined array, which needs memory of its own.
@@ -238,14 +242,14 @@ impl Joined {
                 let done = done.and_then(|()| decoded(&reader, decode, cells, dtype, out));
                 forget_large(&mut kept);
                 RAW.set(kept);
-                done
+                done.map(|()| false)
             }
-            (PartCells::Same(_), Some(reader)) => reader.decode(fetched, region, out),
+            (PartCells::Same(_), Some(reader)) => reader.decode_and_look(fetched, region, out),
             (PartCells::Absent(cell), _) => {
                 out.chunks_exact_mut(cell.len().max(1)).for_each(|c| c.copy_from_slice(cell));
-                Ok(())
+                Ok(false)
             }
-            (_, None) => Ok(()),
+            (_, None) => Ok(false),
         }
     }
 

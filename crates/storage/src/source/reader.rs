@@ -146,26 +146,38 @@ impl ArrayReader {
         region: &Region,
         out: &mut [u8],
     ) -> Result<(), SourceError> {
+        self.decode_and_look(fetched, region, out)?;
+        Ok(())
+    }
+
+    /// Like [`ArrayReader::decode`]. True if the cells are floats and none is NaN; false if one may be: only some codecs
+    /// have the cells in the cache, where a look costs little.
+    pub fn decode_and_look(
+        &self,
+        fetched: Fetched,
+        region: &Region,
+        out: &mut [u8],
+    ) -> Result<bool, SourceError> {
         self.check(region)?;
         let want = region.cells() as usize * self.source.dtype.size();
         if out.len() != want {
             return Err(self.internal(format!("{} bytes for {region}, expected {want}", out.len())));
         }
         if want == 0 {
-            return Ok(());
+            return Ok(false);
         }
-        match &self.layout {
+        let is_without_nan = match &self.layout {
             Layout::Chunked(c) => c.decode(self, fetched, region, out)?,
-            Layout::Flat(f) => f.decode(self, fetched, region, out)?,
+            Layout::Flat(f) => f.decode(self, fetched, region, out).map(|()| false)?,
             Layout::Joined(j) => j.decode(self.source.dtype, fetched, region, out)?,
             Layout::Texts(_) => return Err(self.internal("it has texts, no numbers")),
-        }
-        match &self.moments {
-            None => Ok(()),
-            Some(moments) => moments
+        };
+        if let Some(moments) = &self.moments {
+            moments
                 .finish(self.source.dtype, out)
-                .map_err(|reason| SourceError::TimeValue { array: self.name.clone(), reason }),
+                .map_err(|reason| SourceError::TimeValue { array: self.name.clone(), reason })?;
         }
+        Ok(is_without_nan)
     }
 
     /// Checks, once everything is read, that the chunks found absent were never written.

@@ -12,10 +12,11 @@
 pub(super) mod lines;
 
 use super::Chunked;
-use crate::formats::filters::give_back;
+use crate::formats::filters::{Filters, Shuffled, give_back};
 use crate::source::boxes::{copy_box, fill_box, walk};
 use crate::source::cut::{Cut, CutsOf};
 use crate::source::error::SourceError;
+use crate::source::look;
 use crate::source::meta::show;
 use crate::source::reader::{ArrayReader, Fetched};
 use crate::source::store::LocalFile;
@@ -51,16 +52,19 @@ struct Goal<'a> {
     from: Dims,
     /// Cells along each axis.
     len: Dims,
+    /// True once all its cells are written and were seen not to be NaN.
+    is_without_nan: bool,
 }
 
 impl Chunked {
+    /// See [`ArrayReader::decode_and_look`].
     pub(crate) fn decode(
         &self,
         reader: &ArrayReader,
         fetched: Fetched,
         region: &Region,
         out: &mut [u8],
-    ) -> Result<(), SourceError> {
+    ) -> Result<bool, SourceError> {
         let shape = region.shape();
         let expected = self.units(region);
         if fetched.pieces.len() as u64 != expected.cells() {
@@ -70,7 +74,7 @@ impl Chunked {
                 expected.cells()
             )));
         }
-        let mut absent = false;
+        let (mut absent, mut is_without_nan) = (false, true);
         // Chunks of a shard are adjacent: it is opened once.
         let mut held = Held::default();
         for (i, piece) in fetched.pieces.iter().enumerate() {
@@ -85,7 +89,12 @@ impl Chunked {
                 to: part.relative_to(&region.start).start,
                 from: part.relative_to(&origin).start,
                 len: part.shape(),
+                is_without_nan: false,
             };
+            if self.put_retained(reader, at, &mut goal)? {
+                is_without_nan &= goal.is_without_nan;
+                continue;
+            }
             let there = match (&piece.bytes, &piece.range) {
                 (Some(bytes), _) => {
                     self.put(reader, at, (bytes, piece.skipped), &mut goal).map(|()| true)?
@@ -106,6 +115,7 @@ impl Chunked {
                 }
                 (None, _) => false,
             };
+            is_without_nan &= goal.is_without_nan;
             if !there {
                 absent |= fetched.later && !self.is_listed();
                 fill_box(goal.out, (&shape, &goal.to), &goal.len, &self.meta.fill);
@@ -119,7 +129,7 @@ impl Chunked {
                 None => return Err(reader.internal("a local directory did not answer at once")),
             }
         }
-        Ok(())
+        Ok(is_without_nan)
     }
 
     /// Reads a local chunk, or the part `range` of a shard or file, and decodes it; false if it is absent. `skipped`:
@@ -243,7 +253,7 @@ impl Chunked {
         let Some(order) = self.meta.codecs.order().filter(|_| is_whole) else { return Ok(false) };
         let wanted = self.wanted(goal).next().filter(|w| w.len() as u64 <= all / 2);
         let Some(wanted) = wanted else { return Ok(false) };
-        let Goal { out, shape, to, from, len } = goal;
+        let Goal { out, shape, to, from, len, .. } = goal;
         UNIT.with_borrow_mut(|kept| {
             // Memory for all of a large record would cost more than the read.
             let room = at_least(kept, wanted.len());
@@ -317,20 +327,16 @@ impl Chunked {
         goal: &mut Goal<'_>,
     ) -> Result<(), SourceError> {
         let bytes = self.opened(reader, at, bytes)?;
-        if let Some(cuts) = self.cuts.as_ref().filter(|_| self.is_cut(reader, at, goal)) {
-            return match cuts.take(at) {
-                Some(cut) => {
-                    self.put_cut(reader, &cut, goal)?;
-                    cuts.reuse(cut.bytes);
-                    Ok(())
-                }
-                None => {
-                    let cut = self.cut(reader, at, (bytes, skipped), cuts)?;
-                    self.put_cut(reader, &cut, goal)?;
-                    cuts.keep(at, cut);
-                    Ok(())
-                }
-            };
+        if let Some(cuts) = self.cuts_of(reader, at, goal) {
+            let cut = self.cut(reader, at, (bytes, skipped), cuts)?;
+            self.put_cut(reader, &cut, goal)?;
+            cuts.keep(at, cut);
+            return Ok(());
+        }
+        if let Some((filters, (shuffled, item))) = self.shuffled(reader, at, (bytes, skipped))? {
+            let done = self.put_shuffled(reader, (filters, &shuffled, item), goal);
+            give_back(shuffled);
+            return done;
         }
         let rows = |part, out: &mut [u8]| self.decode_rows(reader, at, (bytes, skipped), part, out);
         if self.meta.is_in_memory_order() && self.put_by(reader, goal, rows)? {
@@ -339,6 +345,26 @@ impl Chunked {
         let cells = self.decode_unit(reader, at, (bytes, skipped))?;
         self.copy(reader, &cells, goal);
         Ok(())
+    }
+
+    /// Puts a chunk into its goal that was decoded and retained for another region, so that it is not read again; false
+    /// if there is none.
+    fn put_retained(
+        &self,
+        reader: &ArrayReader,
+        at: &Dims,
+        goal: &mut Goal<'_>,
+    ) -> Result<bool, SourceError> {
+        let Some(cuts) = self.cuts_of(reader, at, goal) else { return Ok(false) };
+        let Some(cut) = cuts.take(at) else { return Ok(false) };
+        self.put_cut(reader, &cut, goal)?;
+        cuts.reuse(cut.bytes);
+        Ok(true)
+    }
+
+    /// The retained chunks, if this one is shared with another region.
+    fn cuts_of(&self, reader: &ArrayReader, at: &Dims, goal: &Goal<'_>) -> Option<&CutsOf> {
+        self.cuts.as_ref().filter(|_| self.is_cut(reader, at, goal))
     }
 
     /// True if another region needs the other cells of a chunk, which has to be decoded whole.
@@ -356,16 +382,12 @@ impl Chunked {
         (bytes, skipped): Encoded<'_>,
         cuts: &CutsOf,
     ) -> Result<Cut, SourceError> {
+        if let Some((_, (shuffled, item))) = self.shuffled(reader, at, (bytes, skipped))? {
+            // In place of the memory that the chunk takes along.
+            give_back(Cow::Owned(cuts.room()));
+            return Ok(Cut { bytes: shuffled.into_owned(), item: Some(item) });
+        }
         if self.meta.is_in_memory_order() {
-            if let Some(filters) = self.meta.codecs.filters() {
-                let shuffled = filters.shuffled(bytes, skipped);
-                let shuffled = shuffled.map_err(|reason| self.damaged(reader, at, reason))?;
-                if let Some((shuffled, item)) = shuffled {
-                    // In place of the memory that the chunk takes along.
-                    give_back(Cow::Owned(cuts.room()));
-                    return Ok(Cut { bytes: shuffled.into_owned(), item: Some(item) });
-                }
-            }
             let (all, mut cells) = (self.meta.unit_bytes() as usize, cuts.room());
             cells.resize(all, 0);
             if self.decode_rows(reader, at, (bytes, skipped), 0..all, &mut cells)? {
@@ -387,11 +409,52 @@ impl Chunked {
             self.copy(reader, &cut.bytes, goal);
             return Ok(());
         };
-        let join = |part, out: &mut [u8]| Ok(filters.join(&cut.bytes, item, part, out));
-        match self.put_by(reader, goal, join)? {
-            true => Ok(()),
-            false => Err(reader.internal("a chunk was not put together")),
+        self.put_shuffled(reader, (filters, &cut.bytes, item), goal)
+    }
+
+    /// Decodes a chunk up to the order of the bytes of its cells, and returns the bytes of an item, too. `None` if its
+    /// codecs end with another one.
+    fn shuffled<'a>(
+        &self,
+        reader: &ArrayReader,
+        at: &Dims,
+        (bytes, skipped): Encoded<'a>,
+    ) -> Result<Option<(&Filters, Shuffled<'a>)>, SourceError> {
+        let filters = self.meta.codecs.filters().filter(|_| self.meta.is_in_memory_order());
+        let Some(filters) = filters else { return Ok(None) };
+        let shuffled = filters.shuffled(bytes, skipped);
+        let shuffled = shuffled.map_err(|reason| self.damaged(reader, at, reason))?;
+        Ok(shuffled.map(|shuffled| (filters, shuffled)))
+    }
+
+    /// Puts the wanted part of a shuffled chunk into its goal, block by block.
+    fn put_shuffled(
+        &self,
+        reader: &ArrayReader,
+        (filters, shuffled, item): (&Filters, &[u8], usize),
+        goal: &mut Goal<'_>,
+    ) -> Result<(), SourceError> {
+        let dtype = reader.source.dtype;
+        let step = (look::BLOCK_BYTES / item).max(1) * item;
+        // Blocks of items of another size may begin within a cell.
+        let mut is_without_nan = item == dtype.size();
+        let join = |part: Range<usize>, out: &mut [u8]| -> Result<bool, SourceError> {
+            let mut from = part.start;
+            for out in out.chunks_mut(step) {
+                let to = from + out.len();
+                if !filters.join(shuffled, item, from..to, out) {
+                    return Ok(false);
+                }
+                is_without_nan = is_without_nan && look::is_without_nan(out, dtype);
+                from = to;
+            }
+            Ok(true)
+        };
+        if !self.put_by(reader, goal, join)? {
+            return Err(reader.internal("a chunk was not put together"));
         }
+        goal.is_without_nan = is_without_nan;
+        Ok(())
     }
 
     /// Puts the wanted cells of a chunk into its goal. `decode` writes a range of the bytes of its cells, or returns false
@@ -440,7 +503,7 @@ impl Chunked {
     ) -> Result<bool, SourceError> {
         let damaged = |reason| self.damaged(reader, at, reason);
         if wanted != (0..self.meta.unit_bytes() as usize) {
-            return self.meta.codecs.decode_part(bytes, skipped, wanted, out).map_err(damaged);
+            return self.meta.codecs.decode_part(bytes, wanted, out).map_err(damaged);
         }
         match self.meta.codecs.decode_to(bytes, skipped, out).map_err(damaged)? {
             None => Ok(false),

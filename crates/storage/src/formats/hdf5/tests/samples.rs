@@ -111,6 +111,28 @@ fn samples_are_read_as_their_libraries_read_them() {
 }
 
 #[test]
+fn shuffled_floats_are_looked_at_while_they_are_decoded() {
+    // Years of 10, 9 and 7 days in chunks of 4.
+    for (file, array, is_known) in
+        [("year*.nc", "v", true), ("year1.nc", "v", true), ("year*.nc", "big", false)]
+    {
+        let url = path(&format!("../shuffled/{file}"));
+        let opened = run(open(&url, &Options::default(), &stores())).unwrap();
+        let all = &opened.dataset.variables;
+        let source = &all.iter().find(|v| &*v.name == array).unwrap().source;
+        let reader = opened.reader(source).unwrap();
+        let whole = Region::whole(&source.shape);
+        for region in [whole.clone(), Region::at(&[3, 1, 2], &[5, 3, 4]).intersect(&whole).unwrap()]
+        {
+            let mut cells = vec![0xA5; region.cells() as usize * 4];
+            let fetched = run(reader.fetch(&region)).unwrap();
+            let seen = reader.decode_and_look(fetched, &region, &mut cells).unwrap();
+            assert_eq!(seen, is_known, "{file} {array} {region}");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_read_is_named() {
     let why = |name: &str, array: &str| {
         let found = group(&bytes(name), "").unwrap().unwrap();

@@ -49,7 +49,7 @@ impl Chunked {
     ) -> Result<(), SourceError> {
         let size = reader.source.dtype.size();
         let unit = &self.meta.unit[..];
-        let Goal { out, shape, to, from, len } = goal;
+        let Goal { out, shape, to, from, len, .. } = goal;
         let (shape, to, from, len) = (&shape[..], &to[..], &from[..], &len[..]);
         let reads = reader.source.reads(unit, len, shape);
         let (unit_strides, strides) = (byte_strides(unit, size), byte_strides(shape, size));

@@ -106,7 +106,6 @@ f.error("PIVOT (FROM range(1001) r(n)) ON n USING min(n), max(n)", "too_complex:
 
 f.note("PIVOT on several columns has a column for each combination of values.")
 same("PIVOT t ON s, k % 2 USING sum(x) GROUP BY i ORDER BY i")
-same("PIVOT t ON k % 2 IN (1, 0), s USING sum(x) AS m, count(*) AS n GROUP BY i ORDER BY i")
 same("PIVOT t ON s IN ('a', 'b'), i IN (1, 2) USING max(x), min(k) ORDER BY ALL")
 same("FROM (PIVOT (FROM t SELECT s, k, x) ON s, k USING sum(x)) SELECT a_3, b_2, a_2")
 same("PIVOT (FROM t WHERE i > 9) ON s, k USING sum(x) GROUP BY i", may_be_empty=True)

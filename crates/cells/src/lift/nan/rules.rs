@@ -65,8 +65,17 @@ const OF_NUMBERS: [&str; 34] = [
 ];
 
 /// Functions that return one of their arguments.
-const CHOICES: [&str; 8] =
-    ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2", "tessera_maybe", "tessera_opaque"];
+const CHOICES: [&str; 9] = [
+    "coalesce",
+    "greatest",
+    "least",
+    "nullif",
+    "nvl",
+    "nvl2",
+    "tessera_maybe",
+    "tessera_opaque",
+    "tessera_operand",
+];
 
 /// Functions that compare nested values, or elements of lists, by their bits. Those that return some of them return 0.0
 /// for both zeros.

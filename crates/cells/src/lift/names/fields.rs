@@ -5,11 +5,13 @@
 //! | `x -> x.b` | `x -> get_field(x, 'b')` |
 //! | `t, unnest(t.st.r) u(x)`, `(SELECT … t.st.r …)` | `get_field(t.st, 'r')` for `t.st.r` |
 //! | `t, unnest([t.a, 3]) u(x)` | `make_array(t.a, 3)` for `[t.a, 3]` |
+//! | `(t.st).a`, `{'a': 1}.a` | `get_field((t.st), 'a')`, `get_field({'a': 1}, 'a')` |
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{Expr, LambdaFunction, Select, TableFactor, Value, VisitorMut};
+use sqlparser::ast::{Expr, Ident, LambdaFunction, Select, TableFactor, Value, VisitorMut};
+use tessera_frontend::ast;
 use tessera_frontend::walk::walk_mut;
 
 use super::ours::call;
@@ -32,6 +34,16 @@ pub(super) fn of_relations(select: &mut Select) {
     if !names.is_empty() {
         let _ = walk_mut(select, &mut Fields { names, parts: 2, inside: 0, apart: 0 });
     }
+}
+
+/// The fields of a value that is not a name, as calls; `None` for other expressions.
+pub(super) fn of_value(expr: &Expr) -> Option<Expr> {
+    let (value, fields) = ast::field(expr)?;
+    let field = |value, field: &Ident| {
+        let text = Expr::Value(Value::SingleQuotedString(field.value.clone()).into());
+        call("get_field", vec![value, text])
+    };
+    Some(fields.into_iter().fold(value.clone(), field))
 }
 
 /// The list of elements that name columns, as a call; `None` for other expressions.

@@ -9,7 +9,7 @@
 //! | `INTERVAL (n) DAY`, `INTERVAL '1 quarter'` | `to_days(n)`, `INTERVAL '3 months'`: see [`intervals`] |
 //! | `date_add(t, i)`, `age(t)` | `t + i`, `age(CURRENT_DATE, t)` |
 //! | `now()`, `CURRENT_DATE` | the time at which the statement was accepted, the same throughout the statement |
-//! | `where(c, x, y)` | `CASE WHEN c THEN x ELSE y END` |
+//! | `where(c, x, y)`, `if(c, x, y)` | `CASE WHEN c THEN x ELSE y END` |
 //! | `e()`, `nan()`, `inf()` | the `float64` |
 //! | `std(x)`, `sign(x)` | DataFusion's names: `stddev(x)`, `signum(x)` |
 //! | `quantile(x, 0.9)`, `nanmean(x)` | SQL's aggregates: see [`aggregates`] |
@@ -79,7 +79,7 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
                 && !has_arguments(&function.args)
             {
                 *expr = value;
-            } else if lower == "where"
+            } else if matches!(lower.as_str(), "where" | "if")
                 && let Some([condition, then, otherwise]) = three(&mut function.args)
             {
                 *expr = Expr::Case {
@@ -280,7 +280,7 @@ pub(in crate::lift) fn call(name: &str, args: Vec<Expr>) -> Expr {
 }
 
 /// Functions with another name in DataFusion.
-pub(in crate::lift) const RENAMED: [(&str, &str); 14] = [
+pub(in crate::lift) const RENAMED: [(&str, &str); 19] = [
     ("std", "stddev"),
     ("sign", "signum"),
     ("ceiling", "ceil"),
@@ -294,7 +294,12 @@ pub(in crate::lift) const RENAMED: [(&str, &str); 14] = [
     ("list_pack", "make_array"),
     ("list_value", "make_array"),
     ("struct_extract", "get_field"),
+    ("ord", "ascii"),
+    ("prefix", "starts_with"),
     ("regexp_matches", "regexp_like"),
+    ("strlen", "octet_length"),
+    ("suffix", "ends_with"),
+    ("unicode", "ascii"),
 ];
 
 fn has_arguments(args: &FunctionArguments) -> bool {

@@ -322,7 +322,7 @@ impl VisitorMut for Relations<'_> {
         }
         items::spell_joins(select);
         fields::of_relations(select);
-        group_keys::rewrite(select);
+        group_keys::rewrite(select, |select| self.of_relations(select));
         numbers::apart(select);
         casts::name(select);
         for item in &select.projection {

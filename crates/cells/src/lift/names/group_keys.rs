@@ -7,14 +7,27 @@
 
 use sqlparser::ast::{Expr, GroupByExpr, Select, SelectItem, UnaryOperator, Value};
 
+use super::columns::Columns;
+
 /// Keys of a CUBE whose sets are written out.
 const KEYS_MAX: usize = 10;
 
-pub(super) fn rewrite(select: &mut Select) {
-    let Select { projection, group_by, .. } = select;
-    let GroupByExpr::Expressions(keys, _) = group_by else { return };
+/// Rewrites the keys of a block; `columns` has the names of its relations' columns, which aliases do not hide here.
+pub(super) fn rewrite(select: &mut Select, columns: impl Fn(&Select) -> Columns) {
+    let GroupByExpr::Expressions(keys, _) = &select.group_by else { return };
+    let new = |key| rewritten(key, &select.projection);
+    if !keys.iter().any(|key| new(key).is_some()) {
+        return;
+    }
+    let Some(columns) = columns(select) else { return };
+    let mut items = select.projection.clone();
+    items.retain(|item| match item {
+        SelectItem::ExprWithAlias { alias, .. } => !columns.contains(&alias.value.to_lowercase()),
+        _ => false,
+    });
+    let GroupByExpr::Expressions(keys, _) = &mut select.group_by else { return };
     for key in keys {
-        if let Some(new) = rewritten(key, projection) {
+        if let Some(new) = rewritten(key, &items) {
             *key = new;
         }
     }
@@ -96,13 +109,14 @@ fn distinct(set: Vec<Expr>, items: &[SelectItem]) -> Vec<Expr> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use super::*;
+    use std::collections::BTreeSet;
     use tessera_frontend::scope;
 
     fn group_by(sql: &str) -> String {
         let parsed = tessera_frontend::parse(sql).unwrap().remove(0).statement;
         let tessera_frontend::Statement::Query(mut query) = parsed else { panic!("no query") };
         let select = scope::innermost_mut(&mut query).unwrap();
-        rewrite(select);
+        rewrite(select, |_| Some(BTreeSet::from(["k".to_string(), "v".to_string()])));
         select.group_by.to_string()
     }
 
@@ -111,12 +125,13 @@ mod tests {
         for (keys, want) in [
             ("k, n", "GROUP BY k, coalesce(7)"),
             ("k, 1", "GROUP BY k, 1"),
+            ("v", "GROUP BY v"),
             ("ROLLUP (k, v)", "GROUP BY ROLLUP (k, v)"),
             ("ROLLUP (k, j)", "GROUP BY GROUPING SETS ((k), (k), ())"),
             ("CUBE (k, j)", "GROUP BY GROUPING SETS ((k), (k), (j), ())"),
             ("ROLLUP ((k, v), j)", "GROUP BY GROUPING SETS ((k, v), (k, v), ())"),
         ] {
-            let sql = format!("SELECT k, k AS j, 7 AS n, count(*) FROM t GROUP BY {keys}");
+            let sql = format!("SELECT k, k AS j, 7 AS n, 8 AS v, count(*) FROM t GROUP BY {keys}");
             assert_eq!(group_by(&sql), want, "{keys}");
         }
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::walk::{Walk, WalkPlan};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Column, Result};
-use datafusion::logical_expr::expr::Cast;
+use datafusion::logical_expr::expr::{Cast, TryCast};
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, Projection, Window};
 
 use super::order::correlates;
@@ -94,10 +94,12 @@ fn has_subquery(key: &Expr) -> Result<bool> {
 fn is_known(key: &Expr) -> bool {
     match key {
         Expr::Alias(alias) => is_known(&alias.expr),
-        Expr::Cast(Cast { expr, .. }) | Expr::Negative(expr) => is_known(expr),
+        Expr::Cast(Cast { expr, .. }) | Expr::TryCast(TryCast { expr, .. }) => is_known(expr),
+        Expr::Negative(expr) | Expr::Not(expr) => is_known(expr),
+        Expr::IsNull(expr) | Expr::IsNotNull(expr) => is_known(expr),
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
-            use Operator::{Divide, Minus, Multiply, Plus};
-            matches!(op, Plus | Minus | Multiply | Divide) && is_known(left) && is_known(right)
+            let sides = [left, right];
+            sides.iter().all(|side| is_known(side) && (!takes_bounds(*op) || has_bounds(side)))
         }
         Expr::ScalarFunction(call) => match call.name() {
             "one_nan" | "one_zero" => call.args.iter().all(is_known),
@@ -105,6 +107,25 @@ fn is_known(key: &Expr) -> bool {
         },
         key => is_simple(key),
     }
+}
+
+/// True for an operand whose bounds have its type, for DataFusion.
+fn has_bounds(operand: &Expr) -> bool {
+    match operand {
+        Expr::Alias(alias) => has_bounds(&alias.expr),
+        Expr::Cast(_) => true,
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
+            Operator::Plus | Operator::Minus => has_bounds(left) && has_bounds(right),
+            op => takes_bounds(*op),
+        },
+        operand => is_simple(operand),
+    }
+}
+
+/// True for an operator that DataFusion applies to the bounds of its sides.
+fn takes_bounds(op: Operator) -> bool {
+    use Operator::{And, Gt, GtEq, Lt, LtEq, Or};
+    matches!(op, Gt | GtEq | Lt | LtEq | And | Or)
 }
 
 fn is_simple(operand: &Expr) -> bool {
@@ -135,8 +156,8 @@ mod tests {
     fn keys_without_known_bounds_are_moved() {
         for known in [
             col("k"),
-            col("k") + lit(1),
-            -col("k"),
+            (col("k") % lit(7)) + lit(1),
+            (-col("k") - lit(1)).gt(lit(2)),
             abs(col("k")),
             date_trunc(lit("month"), col("t")),
         ] {

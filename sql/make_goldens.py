@@ -17,7 +17,7 @@ warnings.simplefilter("ignore")
 
 from goldens import core  # noqa: E402
 
-for name in ("queries", "keep", "subscripts", "labels", "geoscience", "cells", "elementwise", "dense", "keys", "tables", "arrow_files", "formats", "dialect", "forms", "linalg", "quickstart", "calendars", "islands", "bridges", "neighbours", "order", "bins", "tier1", "accuracy", "tensors", "coverage", "real_files", "masks", "stores", "names", "merged", "floats", "narrow", "ties", "shifts", "files", "standard", "texts", "repeated", "series", "duckdb", "lists", "correlated", "chained", "frames", "mixtures", "casts", "inside", "few_values", "times", "totals", "newcomers", "duckdb_answers", "duckdb_more"):
+for name in ("queries", "keep", "subscripts", "labels", "geoscience", "cells", "elementwise", "dense", "keys", "tables", "arrow_files", "formats", "dialect", "forms", "linalg", "quickstart", "calendars", "islands", "bridges", "neighbours", "order", "bins", "tier1", "accuracy", "tensors", "coverage", "real_files", "masks", "stores", "names", "merged", "floats", "narrow", "ties", "shifts", "files", "standard", "texts", "repeated", "series", "duckdb", "lists", "correlated", "chained", "frames", "mixtures", "casts", "inside", "few_values", "times", "totals", "newcomers", "duckdb_answers", "duckdb_more", "strangers"):
     if (HERE / "goldens" / f"{name}.py").exists():
         importlib.import_module(f"goldens.{name}")
 

@@ -339,9 +339,9 @@ impl From<DataFusionError> for Error {
             DataFusionError::Shared(e) => match Arc::try_unwrap(e) {
                 Ok(e) => Error::from(e),
                 Err(error) => {
-                    let otherwise = Box::new(match error.find_root() {
-                        DataFusionError::ResourcesExhausted(message) => memory(message.clone()),
-                        _ => Error::caused(error.to_string(), &error),
+                    let otherwise = Box::new(match exhausted(error.find_root()) {
+                        Some(message) => memory(message),
+                        None => Error::caused(error.to_string(), &error),
                     });
                     Error::Shared { error, otherwise }
                 }
@@ -354,9 +354,23 @@ impl From<DataFusionError> for Error {
                     Error::caused(other.strip_backtrace(), &other)
                 }
             },
-            DataFusionError::ResourcesExhausted(message) => memory(message),
-            other => Error::caused(other.strip_backtrace(), &other),
+            other => match exhausted(&other) {
+                Some(message) => memory(message),
+                None => Error::caused(other.strip_backtrace(), &other),
+            },
         }
+    }
+}
+
+/// What did not fit into memory; `None` for other errors.
+fn exhausted(error: &DataFusionError) -> Option<String> {
+    match error {
+        DataFusionError::ResourcesExhausted(message) => Some(message.clone()),
+        // DataFusion's join of all pairs reads a side again to spill it.
+        DataFusionError::Internal(message) if message.starts_with("Left side produced no data") => {
+            Some("a side of a join without `=` does not fit".to_string())
+        }
+        _ => None,
     }
 }
 

@@ -15,8 +15,9 @@
 //!    the outermost `SELECT` are part of it. `lower` lowers arguments to IR with DataFusion's semantics, or refuses them.
 //! 4. `order` adds the sorts that dimension order needs; `maybe` makes subqueries without rows NULL; `nan` clears the
 //!    sign of NaN in computed rows; `membership` rewrites the forms of IN in which a NULL counts, `marks` subqueries
-//!    outside of conditions; `guards` guards what can fail; DataFusion optimises the rest. A remaining table of cells
-//!    becomes `rows`: a scan that streams one row for each cell, sliced by the filters that were pushed into it.
+//!    outside of conditions; `guards` guards what can fail; `uneven` marks casts that do not keep the order; DataFusion
+//!    optimises the rest. A remaining table of cells becomes `rows`: a scan that streams one row for each cell, sliced by
+//!    the filters that were pushed into it.
 //! 5. The [`CellPlan`] holds the relational plan over named placeholders (`ScanSource`) and a [`TensorScan`] for each.
 //! 6. If it fails, `error` says why in the words of this project, and `blame` finds the expression at fault.
 //!
@@ -88,6 +89,7 @@ mod sites;
 mod table;
 mod time;
 mod unnamed;
+mod uneven;
 mod unnested;
 mod unreadable;
 mod unsigned;
@@ -360,7 +362,7 @@ impl Lift<'_> {
         let logical = maybe::rewrite(logical).and_then(nan::rewrite);
         let logical = logical.and_then(|p| window_keys::rewrite(membership::rewrite(p, state)?));
         let logical = logical.and_then(|p| marks::rewrite(p, state)).and_then(guards::rewrite);
-        let logical = logical.map_err(told)?;
+        let logical = logical.and_then(uneven::rewrite).map_err(told)?;
         let logical = state.optimize(&logical).map_err(|e| match error::correlated(&logical) {
             Err(refused) if error::is_of_names(&e) => refused,
             _ => told(e),

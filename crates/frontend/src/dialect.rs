@@ -94,6 +94,8 @@ impl Dialect for TesseraDialect {
         allow_extract_custom
         allow_extract_single_quotes
         supports_bitwise_shift_operators
+        // `trim(s, 'a')`.
+        supports_comma_separated_trim
         supports_dictionary_syntax
         supports_filter_during_aggregation
         supports_group_by_with_modifier

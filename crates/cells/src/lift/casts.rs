@@ -1,13 +1,13 @@
 //! Casts: the names of types, and names of arguments that differ only by a cast.
 //!
-//! DataFusion knows SQL's names of types; NumPy's are added, and `int8` has 8 bits, as in tensor expressions.
+//! DataFusion knows SQL's names of types; NumPy's and DuckDB's are added, and `int8` has 8 bits, as in tensor expressions.
 //! `timestamptz` is an instant, so it has a zone: UTC.
 //!
 //! DataFusion gives `sum(v::double)` and `sum(v)` one name, as its names omit casts, and rejects a block with both.
 //! Here an argument with a cast, and a key of OVER, gets an alias that shows it: `sum("CAST(v AS Float64)")`.
 
 use crate::walk::Walk;
-use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, TimeUnit};
 use datafusion::error::Result;
 use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::planner::{
@@ -16,7 +16,7 @@ use datafusion::logical_expr::planner::{
 use sqlparser::ast;
 use std::sync::Arc;
 
-/// NumPy's names of types.
+/// NumPy's names of types, and DuckDB's of integers.
 #[derive(Debug)]
 pub(super) struct NumpyTypes;
 
@@ -27,10 +27,16 @@ impl TypePlanner for NumpyTypes {
             ast::DataType::Int16 => DataType::Int16,
             ast::DataType::Int32 => DataType::Int32,
             ast::DataType::Int64 => DataType::Int64,
-            ast::DataType::UInt8 => DataType::UInt8,
-            ast::DataType::UInt16 => DataType::UInt16,
+            ast::DataType::UInt8 | ast::DataType::UTinyInt => DataType::UInt8,
+            ast::DataType::UInt16 | ast::DataType::USmallInt => DataType::UInt16,
             ast::DataType::UInt32 => DataType::UInt32,
-            ast::DataType::UInt64 => DataType::UInt64,
+            ast::DataType::UInt64 | ast::DataType::UBigInt => DataType::UInt64,
+            ast::DataType::HugeInt => DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0),
+            ast::DataType::Custom(name, of)
+                if of.is_empty() && name.to_string().eq_ignore_ascii_case("uinteger") =>
+            {
+                DataType::UInt32
+            }
             ast::DataType::Float32 => DataType::Float32,
             ast::DataType::Float64 => DataType::Float64,
             ast::DataType::Timestamp(

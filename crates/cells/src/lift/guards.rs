@@ -40,6 +40,7 @@ use datafusion::logical_expr::utils::{merge_schema, split_conjunction};
 use datafusion::logical_expr::{
     BinaryExpr, Expr, Filter, Join, LogicalPlan, Operator, ScalarUDF, binary_expr, lit,
 };
+pub(super) use fallible::is_safe_cast;
 use fallible::{is_constant, may_fail};
 pub(super) use function::function;
 use seen::{Seen, risks};

@@ -16,6 +16,7 @@ mod casts;
 mod columns;
 mod fields;
 mod frames;
+mod group_keys;
 mod headings;
 mod intervals;
 mod items;
@@ -321,6 +322,7 @@ impl VisitorMut for Relations<'_> {
         }
         items::spell_joins(select);
         fields::of_relations(select);
+        group_keys::rewrite(select, |select| self.of_relations(select));
         numbers::apart(select);
         casts::name(select);
         for item in &select.projection {
@@ -378,7 +380,8 @@ impl VisitorMut for Relations<'_> {
         if let Err(error) = interrupt::check() {
             return ControlFlow::Break(error);
         }
-        if let Some(call) = tensors::rewritten(expr).or_else(|| intervals::of_list(expr)) {
+        let call = tensors::rewritten(expr).or_else(|| intervals::of_list(expr));
+        if let Some(call) = call.or_else(|| fields::of_value(expr)) {
             *expr = call;
         }
         casts::keep_digits(expr);

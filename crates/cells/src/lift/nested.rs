@@ -134,12 +134,11 @@ fn call(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
 /// True for keys over which DataFusion has no frames of RANGE.
 fn has_no_range(key: &Expr, schema: &DFSchema) -> bool {
     use DataType::{Binary, BinaryView, Duration, FixedSizeBinary, Interval, LargeBinary};
-    key.get_type(schema).is_ok_and(|of| {
-        of.is_nested()
-            || matches!(
-                of,
-                Binary | BinaryView | Duration(_) | FixedSizeBinary(_) | Interval(_) | LargeBinary
-            )
+    use DataType::{Time32, Time64};
+    key.get_type(schema).is_ok_and(|of| match of {
+        Binary | BinaryView | FixedSizeBinary(_) | LargeBinary => true,
+        Duration(_) | Interval(_) | Time32(_) | Time64(_) => true,
+        of => of.is_nested(),
     })
 }
 

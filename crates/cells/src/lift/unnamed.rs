@@ -6,7 +6,9 @@ use datafusion::logical_expr::ScalarUDF;
 
 use super::faster::select;
 use super::functions::{NestedText, TimeShift, TimeText, opaque, texts_with_seconds};
-use super::{all_of, always, decimals, guards, join_keys, like, local_time, maybe, nan, order};
+use super::{
+    all_of, always, decimals, guards, join_keys, like, local_time, maybe, nan, order, uneven,
+};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unnamed {
@@ -69,6 +71,7 @@ fn plain(name: &str) -> Option<ScalarUDF> {
         NestedText::default().into(),
         opaque(),
         maybe::function(),
+        uneven::function(),
     ];
     let moved: [ScalarUDF; 2] = [false, true].map(|is_minus| TimeShift::new(is_minus).into());
     let ours = ours.into_iter().chain(moved).chain(local_time::function(local_time::NAME));
@@ -116,7 +119,7 @@ mod tests {
         let names = names
             .chain(["tessera_always", "tessera_opaque", "tessera_join_key_32", "tessera_maybe"])
             .chain(["tessera_time_plus", "tessera_time_minus", "tessera_at_time_zone"])
-            .chain(["tessera_select", "tessera_select_valid"])
+            .chain(["tessera_select", "tessera_select_valid", "tessera_operand"])
             .chain(decimals.iter().map(String::as_str));
         let plain = names.map(|name| plain(name).unwrap());
         for function in calls.into_iter().chain(plain) {

@@ -4,6 +4,8 @@
 //! * `AggregateStatistics` replaces `count(*)` by a known number. If an aggregate without groups has FILTER, the rule
 //!   continues to the aggregate below and replaces both by the number of that one.
 //! * `JoinSelection` leaves a table as the first side of its join with groups, see [`groups_first`].
+//! * `ProjectionPushdown` moves projections into readers of files, with parameters of lambdas that have their places in
+//!   another input, see [`lambdas`](super::lambdas). With lambdas in the plan, projections stay above readers.
 //! * `SanityCheckPlan` rejects an input without the order that its operator requires. A sort moved below a join, where
 //!   one row needs none, leaves such an input. Here it is sorted.
 
@@ -14,13 +16,16 @@ mod same_names;
 use crate::walk::Walk;
 use datafusion::common::config::ConfigOptions;
 use datafusion::error::Result;
+use datafusion::physical_expr::expressions::LambdaExpr;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::aggregate_statistics::AggregateStatistics;
 use datafusion::physical_optimizer::filter_pushdown::FilterPushdown;
 use datafusion::physical_optimizer::join_selection::JoinSelection;
+use datafusion::physical_optimizer::projection_pushdown::ProjectionPushdown;
 use datafusion::physical_optimizer::sanity_checker::SanityCheckPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceChildrenOptions};
+use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use std::sync::Arc;
@@ -37,6 +42,8 @@ pub(super) fn guarded(rules: &[Rule]) -> impl Iterator<Item = Rule> {
             Guard::Totals
         } else if is(JoinSelection::new().name()) {
             Guard::Sides
+        } else if is(ProjectionPushdown::new().name()) {
+            Guard::Lambdas
         } else if is(SanityCheckPlan::new().name()) {
             Guard::Orders
         } else {
@@ -51,6 +58,7 @@ enum Guard {
     Names,
     Totals,
     Sides,
+    Lambdas,
     Orders,
 }
 
@@ -74,6 +82,13 @@ impl PhysicalOptimizerRule for Guarded {
             Guard::Totals if has_filtered_total(&plan)? => Ok(plan),
             Guard::Totals => self.rule.optimize(plan, config),
             Guard::Sides => groups_first::with_groups_first(self.rule.optimize(plan, config)?),
+            Guard::Lambdas if plan.any(has_lambda)? => {
+                let is_reader = |node: &Arc<dyn ExecutionPlan>| node.children().is_empty();
+                let plan =
+                    plan.replace_up(|node| Ok(is_reader(node).then(|| grown::above(node))))?;
+                shown(self.rule.optimize(plan, config)?)
+            }
+            Guard::Lambdas => self.rule.optimize(plan, config),
             Guard::Orders => self.rule.optimize(sorted(plan)?, config),
         }
     }
@@ -87,9 +102,20 @@ impl PhysicalOptimizerRule for Guarded {
     }
 }
 
-/// The plan without the nodes that [`same_names::hidden`] and [`grown::hidden`] add.
+/// The plan without the nodes that [`same_names::hidden`], [`grown::hidden`] and [`grown::above`] add.
 fn shown(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     plan.replace_up(|node| Ok(same_names::input(node).or_else(|| grown::input(node)).cloned()))
+}
+
+/// True for a projection with a call of a lambda.
+fn has_lambda(node: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    let Some(projection) = node.downcast_ref::<ProjectionExec>() else { return Ok(false) };
+    for item in projection.expr() {
+        if item.expr.any(|e| Ok(e.is::<LambdaExpr>()))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// True if an aggregate without groups has FILTER.

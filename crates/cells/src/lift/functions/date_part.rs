@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{AsArray, Float64Array, Int32Array};
+use arrow::array::{AsArray, Float64Array, Int32Array, IntervalMonthDayNanoArray};
 use arrow::compute::cast;
 use arrow::datatypes::{
     DataType, Field, FieldRef, Int32Type, Int64Type, IntervalMonthDayNano,
@@ -104,6 +104,27 @@ fn epoch_of_interval(args: &[ColumnarValue]) -> Result<Option<ColumnarValue>> {
     super::columnar(Arc::new(seconds), is_scalar).map(Some)
 }
 
+/// Differences of times as intervals of whole days and the rest: their hours are below 24, as in DuckDB and PostgreSQL.
+fn in_days(value: &ColumnarValue, unit: TimeUnit) -> Result<ColumnarValue> {
+    let nanos_of_one: i64 = match unit {
+        TimeUnit::Second => 1_000_000_000,
+        TimeUnit::Millisecond => 1_000_000,
+        TimeUnit::Microsecond => 1_000,
+        TimeUnit::Nanosecond => 1,
+    };
+    let of_day = 86_400 * (1_000_000_000 / nanos_of_one);
+    let apart = |of: i64| {
+        // More days than that have no number of 32 bits.
+        let days = (of / of_day).clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
+        IntervalMonthDayNano { months: 0, days, nanoseconds: of % of_day * nanos_of_one }
+    };
+    let is_scalar = matches!(value, ColumnarValue::Scalar(_));
+    let counts = cast(&value.to_array(1)?, &DataType::Int64)?;
+    let counts = counts.as_primitive::<Int64Type>().iter();
+    let intervals: IntervalMonthDayNanoArray = counts.map(|of| of.map(apart)).collect();
+    super::columnar(Arc::new(intervals), is_scalar)
+}
+
 impl ScalarUDFImpl for DatePartOf {
     of_inner!(name, aliases, documentation);
     scalar!(signature, type_by_field);
@@ -158,7 +179,14 @@ impl ScalarUDFImpl for DatePartOf {
         let Some(calendar) = other_calendar(args.arg_fields.get(1))? else {
             return match epoch_of_interval(&args.args)? {
                 Some(seconds) => Ok(seconds),
-                None => self.inner.invoke_with_args(args),
+                None => {
+                    if let [_, time] = args.args.as_mut_slice()
+                        && let DataType::Duration(unit) = time.data_type()
+                    {
+                        *time = in_days(time, unit)?;
+                    }
+                    self.inner.invoke_with_args(args)
+                }
             };
         };
         let [ColumnarValue::Scalar(part), time] = args.args.as_slice() else {

@@ -30,6 +30,7 @@ use datafusion::physical_expr::expressions::{Column, Literal};
 
 use blocks::Blocks;
 
+use super::super::casts::bare;
 use super::super::labels::{canonical, row_converter};
 use super::super::map_parts;
 use super::super::markers::FRAME;
@@ -58,8 +59,9 @@ pub(in crate::lift) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     .map(|t| t.data)
 }
 
+/// True for a marker. One with a cast in it has an alias (see [`bare`]).
 fn is_marker(key: &Expr) -> bool {
-    matches!(key, Expr::ScalarFunction(call) if call.name() == FRAME)
+    matches!(bare(key), Expr::ScalarFunction(call) if call.name() == FRAME)
 }
 
 fn call(expr: Expr) -> Result<Transformed<Expr>> {
@@ -68,7 +70,7 @@ fn call(expr: Expr) -> Result<Transformed<Expr>> {
     let Some(at) = params.partition_by.iter().position(is_marker) else {
         return Ok(Transformed::no(Expr::WindowFunction(call)));
     };
-    let Expr::ScalarFunction(marker) = params.partition_by.remove(at) else {
+    let Expr::ScalarFunction(marker) = params.partition_by.remove(at).unalias() else {
         return internal_err!("a frame without its marker");
     };
     let text = |arg: Option<&Expr>| match arg {

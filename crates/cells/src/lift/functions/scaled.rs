@@ -1,4 +1,4 @@
-//! `INTERVAL '1 day' * n`, `n * INTERVAL '1 day'` and `INTERVAL '1 day' / n`.
+//! `INTERVAL '1 day' * n`, `n * INTERVAL '1 day'` and `INTERVAL '1 day' / n`, also of differences of times: `(a - b) / 2`.
 //!
 //! A fraction of a month is converted to days of which a month has 30, and a fraction of a day to hours of which it has
 //! 24, in whole microseconds, as in DuckDB and PostgreSQL: half of `1 month 1 day` is 15 days and 12 hours.
@@ -17,7 +17,7 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    Volatility, cast,
 };
 use sqlparser::ast::BinaryOperator;
 
@@ -48,7 +48,8 @@ impl ExprPlanner for Scales {
         };
         // An error here is not lost: later planning of the same expression reports it.
         let is = |e: &Expr, of: fn(&DataType) -> bool| e.get_type(schema).is_ok_and(|t| of(&t));
-        let is_interval = |e: &Expr| is(e, |t| matches!(t, DataType::Interval(_)));
+        let is_interval =
+            |e: &Expr| is(e, |t| matches!(t, DataType::Interval(_) | DataType::Duration(_)));
         let is_number = |e: &Expr| is(e, |t| t.is_numeric() || t.is_null());
         let (interval, by) = if is_interval(&expr.left) && is_number(&expr.right) {
             (expr.left, expr.right)
@@ -56,6 +57,11 @@ impl ExprPlanner for Scales {
             (expr.right, expr.left)
         } else {
             return Ok(PlannerResult::Original(expr));
+        };
+        // A difference of times.
+        let interval = match is(&interval, |t| matches!(t, DataType::Duration(_))) {
+            true => cast(interval, INTERVAL),
+            false => interval,
         };
         Ok(PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction::new_udf(
             Arc::new(Scaled::new(is_division).into()),

@@ -13,7 +13,7 @@ use super::function::NAME;
 use crate::walk::Walk;
 
 /// Functions that fail for no values, whatever their arguments are.
-const SAFE: [&str; 73] = [
+const SAFE: [&str; 74] = [
     NAME,
     "array_length",
     "ascii",
@@ -79,6 +79,7 @@ const SAFE: [&str; 73] = [
     "tessera_like",
     "tessera_maybe",
     "tessera_opaque",
+    "tessera_operand",
     "tessera_order",
     "tessera_rank",
     "tessera_shift_left",
@@ -213,7 +214,7 @@ fn only_the_value_varies(call: &ScalarFunction) -> bool {
 }
 
 /// True for a cast that fails for no value.
-fn is_safe_cast(from: &DataType, to: &DataType) -> bool {
+pub(in crate::lift) fn is_safe_cast(from: &DataType, to: &DataType) -> bool {
     use DataType::{Boolean, Date32, Decimal128, Float16, Float32, Float64, Null, Timestamp};
     match (from, to) {
         _ if from == to => true,

@@ -3,9 +3,9 @@
 //! | written | becomes |
 //! |---|---|
 //! | `x -> x.b` | `x -> get_field(x, 'b')` |
-//! | `f(x).b`, `(s).b` | `get_field(f(x), 'b')`, `get_field((s), 'b')` |
 //! | `t, unnest(t.st.r) u(x)`, `(SELECT … t.st.r …)` | `get_field(t.st, 'r')` for `t.st.r` |
 //! | `t, unnest([t.a, 3]) u(x)` | `make_array(t.a, 3)` for `[t.a, 3]` |
+//! | `f(x).b`, `(t.st).a`, `{'a': 1}.a` | `get_field(f(x), 'b')`, `get_field((t.st), 'a')`, `get_field({'a': 1}, 'a')` |
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -42,7 +42,8 @@ pub(super) fn rewritten(expr: &mut Expr) -> Option<Expr> {
     list(expr).or_else(|| of_value(expr))
 }
 
-fn of_value(expr: &Expr) -> Option<Expr> {
+/// The fields of a value that is not a name, as calls; `None` for other expressions.
+pub(super) fn of_value(expr: &Expr) -> Option<Expr> {
     let (value, fields) = ast::field(expr)?;
     let text = |field: &Ident| Expr::Value(Value::SingleQuotedString(field.value.clone()).into());
     let fields = fields.into_iter();

@@ -296,7 +296,7 @@ pub(in crate::lift) fn call(name: &str, args: Vec<Expr>) -> Expr {
 }
 
 /// Functions with another name in DataFusion.
-pub(in crate::lift) const RENAMED: [(&str, &str); 25] = [
+pub(in crate::lift) const RENAMED: [(&str, &str); 26] = [
     ("approx_count_distinct", "approx_distinct"),
     ("approx_quantile", "approx_percentile_cont"),
     ("first", "first_value"),
@@ -320,6 +320,7 @@ pub(in crate::lift) const RENAMED: [(&str, &str); 25] = [
     ("prefix", "starts_with"),
     ("struct_extract", "get_field"),
     ("regexp_matches", "regexp_like"),
+    ("strlen", "octet_length"),
     ("suffix", "ends_with"),
     ("unicode", "ascii"),
 ];

@@ -6,13 +6,16 @@
 //! ```
 //! DataFusion does not read the name in parentheses. As in the standard, a window that starts from another one has its
 //! PARTITION BY, and its ORDER BY unless that one has none; only `OVER w` without parentheses has its frame, too.
+//!
+//! On the way, IGNORE NULLS of a function's arguments is moved to the function.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use sqlparser::ast::{
-    Expr, Function, FunctionArgumentClause, FunctionArguments, Ident, NamedWindowDefinition,
-    NamedWindowExpr, OrderBy, OrderByExpr, Select, Value, VisitorMut, WindowSpec, WindowType,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments, Ident,
+    NamedWindowDefinition, NamedWindowExpr, NullTreatment, OrderBy, OrderByExpr, Select, Value,
+    VisitorMut, WindowSpec, WindowType,
 };
 use tessera_frontend::ast;
 use tessera_frontend::error::{Error, Position, nearest};
@@ -152,7 +155,8 @@ struct Calls<'a> {
 
 impl Calls<'_> {
     fn one(&mut self, expr: &mut Expr) -> Result<(), Error> {
-        let Expr::Function(function) = &*expr else { return Ok(()) };
+        let Expr::Function(function) = &mut *expr else { return Ok(()) };
+        take_nulls(function);
         let named = match &function.over {
             Some(WindowType::NamedWindow(name)) => {
                 let known = self.windows.find(name)?;
@@ -183,6 +187,32 @@ impl Calls<'_> {
             mark(function);
         }
         Ok(())
+    }
+}
+
+/// Moves IGNORE NULLS to the function from a call at the end of its arguments, to which the parser gives it:
+/// `first_value(coalesce(x, y) IGNORE NULLS)`.
+fn take_nulls(function: &mut Function) {
+    let FunctionArguments::List(list) = &mut function.args else { return };
+    let last = match (list.clauses.last_mut(), list.args.last_mut()) {
+        (Some(FunctionArgumentClause::OrderBy(keys)), _) => {
+            keys.last_mut().map(|key| &mut key.expr)
+        }
+        (None, Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)))) => Some(arg),
+        _ => None,
+    };
+    if let Some(nulls) = last.and_then(nulls_of) {
+        list.clauses.push(FunctionArgumentClause::IgnoreOrRespectNulls(nulls));
+    }
+}
+
+/// Takes the treatment of NULL from the call at the end of an expression.
+fn nulls_of(expr: &mut Expr) -> Option<NullTreatment> {
+    match expr {
+        Expr::Function(call) if call.over.is_none() => call.null_treatment.take(),
+        Expr::BinaryOp { right, .. } => nulls_of(right),
+        Expr::UnaryOp { expr, .. } => nulls_of(expr),
+        _ => None,
     }
 }
 
@@ -270,6 +300,10 @@ mod tests {
                 "list(x) OVER (PARTITION BY tessera_frame('', 'Za', y, z) ORDER BY i)",
             ),
             ("(SELECT sum(y) OVER w FROM u)", "(SELECT sum(y) OVER w FROM u)"),
+            (
+                "first_value(-abs(x) IGNORE NULLS) OVER w",
+                "first_value(-abs(x) IGNORE NULLS) OVER (PARTITION BY k)",
+            ),
         ] {
             assert_eq!(expanded(call, windows).unwrap(), want);
         }

@@ -12,7 +12,7 @@ use datafusion::logical_expr::{
 };
 
 use super::super::functions::excluding;
-use super::super::negated;
+use super::super::{maybe, negated};
 use super::intervals;
 use super::member;
 use super::plain::{Each, Member, Plain, holds_floats};
@@ -65,8 +65,17 @@ const OF_NUMBERS: [&str; 34] = [
 ];
 
 /// Functions that return one of their arguments.
-const CHOICES: [&str; 8] =
-    ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2", "tessera_maybe", "tessera_opaque"];
+const CHOICES: [&str; 9] = [
+    "coalesce",
+    "greatest",
+    "least",
+    "nullif",
+    "nvl",
+    "nvl2",
+    "tessera_maybe",
+    "tessera_opaque",
+    "tessera_operand",
+];
 
 /// Functions that compare nested values, or elements of lists, by their bits. Those that return some of them return 0.0
 /// for both zeros.
@@ -228,10 +237,22 @@ impl Rules {
             }
             // The optimiser makes a list of IN of these.
             Expr::ScalarFunction(mut f) if f.func.name() == "array_has" => {
-                if let Some(Expr::ScalarFunction(list)) = f.args.first_mut()
+                if let Some(first) = f.args.first_mut()
+                    && let Expr::ScalarFunction(list) = &mut *first
                     && list.func.name() == "make_array"
                 {
+                    // `x IN (1, NULL)` may be NULL; a list with a NULL has x or not.
+                    if !list.args.iter().all(is_null) {
+                        let count = list.args.len();
+                        list.args.retain(|item| !is_null(item));
+                        *is_changed |= list.args.len() < count;
+                    }
                     *is_changed |= self.items(&mut list.args);
+                    if list.args.iter().any(|item| item.nullable(schema).unwrap_or(true)) {
+                        *is_changed = true;
+                        let list = std::mem::take(first);
+                        *first = maybe::function().call(vec![list]);
+                    }
                 }
                 Expr::ScalarFunction(f)
             }
@@ -461,6 +482,15 @@ fn name_of_call(call: &Expr) -> Option<&str> {
         Expr::AggregateFunction(call) => Some(call.func.name()),
         Expr::WindowFunction(call) => Some(excluding::name_of(&call.fun)),
         _ => None,
+    }
+}
+
+/// True for a constant NULL.
+fn is_null(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(value, _) => value.is_null(),
+        Expr::Cast(Cast { expr, .. }) => is_null(expr),
+        _ => false,
     }
 }
 

@@ -34,7 +34,12 @@ pub(super) fn hidden(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPl
     })
 }
 
-/// The input of a node that [`hidden`] adds; `None` for other nodes.
+/// The node below one that nothing is moved through.
+pub(super) fn above(node: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    Arc::new(GrownExec { input: Arc::clone(node), items: Vec::new().into() })
+}
+
+/// The input of a node that [`hidden`] or [`above`] adds; `None` for other nodes.
 pub(super) fn input(node: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
     node.downcast_ref::<GrownExec>().map(|grown| &grown.input)
 }
@@ -68,7 +73,7 @@ fn size(expr: &Arc<dyn PhysicalExpr>, of_column: &dyn Fn(usize) -> Size) -> Size
 
 #[derive(Debug)]
 struct GrownExec {
-    /// A projection.
+    /// A projection, or a reader.
     input: Arc<dyn ExecutionPlan>,
     items: Arc<[Size]>,
 }

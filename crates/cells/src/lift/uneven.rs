@@ -1,0 +1,134 @@
+//! Casts whose values are not in the order of their operands, or NULL for some of them.
+//!
+//! ```text
+//! CAST(ts AS TIME) > '10:00'     ⇒  CAST(tessera_operand(ts) AS TIME) > '10:00'
+//! TRY_CAST(i AS TINYINT) > -10   ⇒  TRY_CAST(tessera_operand(i) AS TINYINT) > -10
+//! ```
+//! DataFusion takes such casts for ones that keep the order. It leaves out row groups by the casts of their smallest and
+//! greatest value, drops the sort by `CAST(ts AS TIME)` of rows in the order of `ts`, and compares `i` itself with -10.
+//! It concludes nothing from a function that it does not know.
+
+use std::sync::Arc;
+
+use crate::walk::{Walk, WalkPlan};
+use arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, Result, exec_err, plan_err};
+use datafusion::logical_expr::expr::{Cast, TryCast};
+use datafusion::logical_expr::interval_arithmetic::Interval;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs,
+    ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+
+use super::functions::scalar;
+use super::guards::is_safe_cast;
+
+const NAME: &str = "tessera_operand";
+
+/// Rewrites the casts of a plan; names and types stay the same.
+pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let function = Arc::new(function());
+    plan.map_all_up(|node| {
+        if !node.any_expr(|expr| expr.any(|e| Ok(matches!(e, Expr::Cast(_) | Expr::TryCast(_)))))? {
+            return Ok(Transformed::no(node));
+        }
+        let schema = merge_schema(&node.inputs());
+        super::map_parts(node, |expr| Ok(one(expr, &schema, &function)))
+    })
+    .map(|t| t.data)
+}
+
+fn one(mut expr: Expr, schema: &DFSchema, function: &Arc<ScalarUDF>) -> Transformed<Expr> {
+    let (operand, is_uneven) = match &mut expr {
+        Expr::Cast(Cast { expr, field }) => {
+            let is_uneven =
+                of(expr, schema).is_some_and(|from| is_uneven(&from, field.data_type()));
+            (expr, is_uneven)
+        }
+        Expr::TryCast(TryCast { expr, field }) => {
+            let is_null = |from: &DataType| {
+                is_uneven(from, field.data_type())
+                    || (!from.is_string() && !is_safe_cast(from, field.data_type()))
+            };
+            let is_uneven = of(expr, schema).as_ref().is_some_and(is_null);
+            (expr, is_uneven)
+        }
+        _ => return Transformed::no(expr),
+    };
+    if is_uneven {
+        let value = std::mem::take(&mut **operand);
+        **operand = function.call(vec![value]);
+    }
+    Transformed::new_transformed(expr, is_uneven)
+}
+
+/// The type of an operand; `None` for a constant, and for a column of an outer query, whose type is unknown here.
+fn of(operand: &Expr, schema: &DFSchema) -> Option<DataType> {
+    match operand {
+        Expr::Literal(..) => None,
+        operand => operand.get_type(schema).ok(),
+    }
+}
+
+/// True if a cast between the types does not keep the order of values.
+fn is_uneven(from: &DataType, to: &DataType) -> bool {
+    use DataType::{Boolean, Date32, Date64, Time32, Time64, Timestamp};
+    match to {
+        Boolean => from.is_numeric(),
+        Time32(_) | Time64(_) => matches!(from, Timestamp(..) | Date32 | Date64),
+        _ => false,
+    }
+}
+
+/// `tessera_operand(x)`: x.
+pub(super) fn function() -> ScalarUDF {
+    ScalarUDF::new_from_impl(Operand { signature: Signature::any(1, Volatility::Immutable) })
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Operand {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for Operand {
+    scalar!(name NAME, signature, type_by_field);
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        match args.arg_fields {
+            [field] => Ok(Arc::clone(field)),
+            _ => plan_err!("{NAME} takes one argument"),
+        }
+    }
+
+    fn evaluate_bounds(&self, inputs: &[&Interval]) -> Result<Interval> {
+        match inputs {
+            [bounds] => Ok((*bounds).clone()),
+            _ => plan_err!("{NAME} takes one argument"),
+        }
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        match args.args.into_iter().next() {
+            Some(value) => Ok(value),
+            None => exec_err!("{NAME} takes one argument"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::datatypes::TimeUnit;
+
+    #[test]
+    fn times_of_day_and_booleans_are_not_in_the_order_of_their_operands() {
+        let timestamp = DataType::Timestamp(TimeUnit::Microsecond, None);
+        assert!(is_uneven(&timestamp, &DataType::Time64(TimeUnit::Nanosecond)));
+        assert!(is_uneven(&DataType::Int64, &DataType::Boolean));
+        assert!(!is_uneven(&timestamp, &DataType::Date32));
+        assert!(!is_uneven(&DataType::Boolean, &DataType::Int64));
+        assert!(!is_uneven(&DataType::Utf8, &DataType::Boolean));
+    }
+}

@@ -135,6 +135,8 @@ f.q("diff(t2m[0:4, 2], axis => 'time'), diff(t2m[0, 0:3], axis => 'lat')", da(w.
 f.q("cumsum(precip[0:5, 2], axis => 'time')", da(precip[:5, 2].astype("f8").cumsum("time").astype("f4")))
 f.q("t2m[1:4, 2, 1] - shift(t2m[:, 2, 1], time => 1)[1:4]", da((t2m[:, 2, 1] - t2m[:, 2, 1].shift(time=1))[1:4]))
 f.q("diff(lat)", T(np.diff(lat.values), ["lat"]))
+f.note("Differences of times are those of their microseconds.")
+f.q("diff(concat([values(time[0:1]), values(time[0:1] + INTERVAL '1 microsecond'), values(time[0:1] + INTERVAL '3 microseconds')]))", T(np.array([1, 2]) / 1e6, ["time"]))
 f.error("shift(t2m, level => 1)", "unknown_dimension")
 
 f = era5("groupby_labels", "groupby over a coordinate: the group dimension takes the place of the grouped one.", 1e-12)

@@ -51,6 +51,7 @@ mod stream;
 mod table;
 mod thrift;
 mod top;
+mod whole;
 mod wrapped;
 mod written;
 
@@ -72,6 +73,7 @@ pub(crate) use series::{Series, SeriesRows};
 pub(crate) use stop::go_on;
 pub use stop::{IsStopped, in_place};
 pub(crate) use thrift::Checked;
+pub(crate) use whole::{Whole, has_long_number};
 
 use crate::lift::TensorScan;
 use crate::walk::WalkPlan;

@@ -1,5 +1,6 @@
 //! Files of JSON objects, and the types of their columns.
 
+use super::super::whole::{Whole, has_long_number};
 use super::array;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
@@ -92,7 +93,9 @@ impl Sample {
         for line in lines.filter(|line| !line.trim_ascii().is_empty()).take(rows) {
             let Ok(Value::Object(row)) = serde_json::from_slice(line) else { continue };
             for (name, column) in &mut columns {
-                column.add(row.get(*name).unwrap_or(&Value::Null));
+                if let Some(value) = row.get(*name).filter(|value| !value.is_null()) {
+                    column.add(value.as_u64());
+                }
             }
         }
         let of = |field: &Arc<Field>| match columns.get(field.name().as_str()) {
@@ -136,40 +139,6 @@ impl Sample {
         let what = what.replace(" at line 1 column ", " at character ");
         DataFusionError::Plan(format!("`{name}`, row {row}: {what}"))
     }
-}
-
-/// The numbers of a column.
-#[derive(Debug, Default)]
-struct Whole {
-    /// One of them is above the greatest `int64`.
-    is_large: bool,
-    /// One of them is not a `uint64`.
-    has_other: bool,
-}
-
-impl Whole {
-    fn add(&mut self, value: &Value) {
-        match value {
-            Value::Null => {}
-            value => match value.as_u64() {
-                Some(value) => self.is_large |= i64::try_from(value).is_err(),
-                None => self.has_other = true,
-            },
-        }
-    }
-
-    fn is_unsigned(&self) -> bool {
-        self.is_large && !self.has_other
-    }
-}
-
-/// True if the text has as many digits in a row as the smallest number beyond `int64`.
-fn has_long_number(text: &[u8]) -> bool {
-    let mut digits = 0;
-    text.iter().any(|byte| {
-        digits = if byte.is_ascii_digit() { digits + 1 } else { 0 };
-        digits == 19
-    })
 }
 
 #[async_trait::async_trait]

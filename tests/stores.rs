@@ -329,6 +329,7 @@ fn a_coordinate_that_cannot_be_read_is_never_positions() {
                     "SELECT lat FROM {}",
                     "SELECT v * lat FROM {}",
                     "SELECT groupby(v, 'mean', by => lat) FROM {}",
+                    "SELECT sortby(v, 'lat') FROM {}",
                     "SELECT v[0:2] + v[2:4] FROM {}",
                     "SELECT * FROM {}",
                     "SELECT v FROM {} WHERE lat > 2",

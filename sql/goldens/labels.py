@@ -92,11 +92,40 @@ f.q("sel(t2m[:, 2, 1], time => '2019-06-01T00:00:00', method => 'nearest')", da(
 f.q("sel(t2m[0:1], lat => [65, 25], lon => [0.5])", da(t2m[0:1].sel(lat=[65, 25], lon=[0.5])))
 f.q("SELECT sel(v, y => 19, method => 'nearest'), sel(v, x => 1.1, y => 40, method => 'nearest') FROM grid", raw(v.sel(y=19, method="nearest")), raw(v.sel(x=1.1, y=40, method="nearest")))
 f.q("mean(isel(t2m, time => slice(0, 24)), axis => 'time')", da(t2m.isel(time=slice(0, 24)).mean("time")))
+f.note("pad and backfill: the label, or the one before or behind it in the order of the positions.")
+def fill(method, **k):
+    return raw(v.sel(**k, method=method))
+f.q("SELECT sel(v, y => 19, method => 'pad'), sel(v, y => 19, method => 'bfill'), sel(v, x => 2.7, method => 'ffill'), sel(v, x => 2.7, y => 40, method => 'backfill') FROM grid",
+    fill("pad", y=19), fill("bfill", y=19), fill("ffill", x=2.7), fill("backfill", x=2.7, y=40))
+f.q("SELECT sel(v, y => [-5, 11], method => 'bfill'), sel(v, y => 12, method => 'pad', tolerance => 2) FROM grid", fill("bfill", y=[-5, 11]), raw(v.sel(y=12, method="pad", tolerance=2)))
+f.q("sel(t2m[:, 2, 1], time => '2019-06', method => 'pad'), sel(t2m[:, 2, 1], time => '2019-06', method => 'bfill')",
+    da(t2m[:, 2, 1].sel(time=np.datetime64("2019-06-01"), method="pad")), da(t2m[:, 2, 1].sel(time=np.datetime64("2019-06-01"), method="bfill")))
+f.error("SELECT sel(v, y => -1, method => 'pad') FROM grid", "label_not_found")
+f.error("SELECT sel(v, y => 12, method => 'pad', tolerance => 1) FROM grid", "label_not_found")
+f.error("SELECT sel(sortby(assign_coords(v, y => y % 20), 'x'), y => 3, method => 'pad') FROM grid", "invalid_argument")
 f.error("isel(t2m, time => 140)", "index_out_of_range")
 f.error("isel(t2m, level => 0)", "unknown_dimension")
 f.error("sel(t2m, lat => 51.5)", "label_not_found")
 f.error("sel(t2m, lat => 51.5, method => 'closest')", "invalid_argument")
 
+f = era5("label_types", "Labels beyond 2^63, of narrow types, and zeros.", 1e-15)
+wide = ("(SELECT [k], sum(w) AS s FROM (SELECT k::uint64 AS k, w FROM "
+        "(VALUES (3, 1.0), (9223372036854775813, 2.0), (18446744073709551615, 4.0)) q(k, w)) r GROUP BY k)")
+ids = np.array([3, 2**63 + 5, 2**64 - 1], "u8")
+sums = xr.DataArray([1.0, 2.0, 4.0], {"k": ids}, ["k"])
+f.note("uint64 labels are compared as such.")
+f.q(f"SELECT s[k => 18446744073709551615], s[k => 4:18446744073709551615], s[k => [9223372036854775813, 3]] FROM {wide} q", raw(sums.sel(k=ids[2])), raw(sums[1:]), raw(sums[[1, 0]]))
+f.q(f"SELECT sel(s, k => 18446744073709551614, method => 'nearest'), sel(s, k => 18446744073709551614, method => 'pad'), interp(s, k => 4611686018427387908) FROM {wide} q",
+    np.float64(4.0), np.float64(2.0), np.float64(1.5))
+f.error(f"SELECT q.s + assign_coords(v, k => [3, -9223372036854775803, -1]) FROM {wide} q, (SELECT rename(arange(3), dim_0 => 'k') AS v) r", "not_aligned")
+f.note("New labels that the type of the old ones lacks.")
+f.q("SELECT k, x FROM (SELECT interp(assign_coords(v, k => CAST(k AS int8)), k => [300, 1]) AS x FROM (SELECT assign_coords(rename(arange(3) * 0.5, dim_0 => 'k'), k => [0, 1, 2]) AS v) q) r",
+    T(np.array([300, 1]), ["k"]), T(np.ma.array([0, 0.5], mask=[True, False]), ["k"]))
+f.q("SELECT x[k => 0.1] FROM (SELECT interp(assign_coords(rename(arange(3) * 0.5, dim_0 => 'k'), k => arange(3, dtype => 'float32')), k => [0.1, 1]) AS x) r", np.float64(0.05))
+f.note("Zeros are equal; in descending order equal labels come from the last one on.")
+zero = xr.DataArray(np.arange(4.0), {"k": [0.0, -0.0, -1.0, 0.0]}, ["k"])
+zeros = "assign_coords(rename(arange(4.0), dim_0 => 'k'), k => [0.0, -0.0, -1.0, 0.0])"
+f.q(f"SELECT values(sortby({zeros}, 'k')), values(sortby({zeros}, 'k', descending => true))", T(zero.sortby("k").values, ["k"]), T(zero.sortby("k", ascending=False).values, ["k"]))
 f = era5("shift_named", "shift, diff and cumsum by dimension name: shifted-in cells are NULL.", 1e-12)
 w = t2m[0:4, 2]
 f.q("shift(t2m[0:4, 2], time => 1), shift(t2m[0:4, 2], time => -2), shift(t2m[0:4, 2], lon => 1, time => 1)", da(w.shift(time=1)), da(w.shift(time=-2)), da(w.shift(lon=1, time=1)))
@@ -106,6 +135,8 @@ f.q("diff(t2m[0:4, 2], axis => 'time'), diff(t2m[0, 0:3], axis => 'lat')", da(w.
 f.q("cumsum(precip[0:5, 2], axis => 'time')", da(precip[:5, 2].astype("f8").cumsum("time").astype("f4")))
 f.q("t2m[1:4, 2, 1] - shift(t2m[:, 2, 1], time => 1)[1:4]", da((t2m[:, 2, 1] - t2m[:, 2, 1].shift(time=1))[1:4]))
 f.q("diff(lat)", T(np.diff(lat.values), ["lat"]))
+f.note("Differences of times are those of their microseconds.")
+f.q("diff(concat([values(time[0:1]), values(time[0:1] + INTERVAL '1 microsecond'), values(time[0:1] + INTERVAL '3 microseconds')]))", T(np.array([1, 2]) / 1e6, ["time"]))
 f.error("shift(t2m, level => 1)", "unknown_dimension")
 
 f = era5("groupby_labels", "groupby over a coordinate: the group dimension takes the place of the grouped one.", 1e-12)

@@ -52,6 +52,7 @@ mod table;
 mod texts;
 mod thrift;
 mod top;
+mod whole;
 mod wrapped;
 mod written;
 
@@ -73,6 +74,7 @@ pub(crate) use series::{Series, SeriesRows};
 pub(crate) use stop::go_on;
 pub use stop::{IsStopped, in_place};
 pub(crate) use thrift::Checked;
+pub(crate) use whole::{Whole, has_long_number};
 
 use crate::lift::TensorScan;
 use crate::walk::WalkPlan;

@@ -128,10 +128,16 @@ pub(crate) fn first_difference(a: &CoordValues, b: &CoordValues) -> Option<usize
     }
     let float = |x: &f64, y: &f64| x == y || (x.is_nan() && y.is_nan());
     match (a, b) {
-        (CoordValues::Int(_, a), CoordValues::Int(_, b)) => scan(a, b, |x, y| x == y),
+        (CoordValues::Int(d, a), CoordValues::Int(e, b)) => {
+            scan(a, b, |x, y| CoordValues::integer(*d, *x) == CoordValues::integer(*e, *y))
+        }
         (CoordValues::Float(_, a), CoordValues::Float(_, b)) => scan(a, b, float),
-        (CoordValues::Int(_, a), CoordValues::Float(_, b)) => scan(a, b, |x, y| *x as f64 == *y),
-        (CoordValues::Float(_, a), CoordValues::Int(_, b)) => scan(a, b, |x, y| *x == *y as f64),
+        (CoordValues::Int(d, a), CoordValues::Float(_, b)) => {
+            scan(a, b, |x, y| CoordValues::integer(*d, *x) as f64 == *y)
+        }
+        (CoordValues::Float(_, a), CoordValues::Int(d, b)) => {
+            scan(a, b, |x, y| *x == CoordValues::integer(*d, *y) as f64)
+        }
         (CoordValues::Time(c, a), CoordValues::Time(d, b)) if c == d => scan(a, b, |x, y| x == y),
         (CoordValues::Text(a), CoordValues::Text(b)) => a.first_difference(b),
         (CoordValues::Unreadable(a), CoordValues::Unreadable(b)) if a == b => None,

@@ -291,7 +291,8 @@ pub const NAT: i64 = i64::MIN;
 /// Labels of one type. A NaN or missing label equals another NaN or missing label.
 #[derive(Debug, Clone)]
 pub enum CoordValues {
-    /// Integers, with their type in the file.
+    /// Integers, with their type in the file; those of `uint64` as the `int64` of the same bits
+    /// ([`CoordValues::integer`]).
     Int(DType, Arc<[i64]>),
     /// Floats, with their type in the file (a `float32` label is widened exactly).
     Float(DType, Arc<[f64]>),
@@ -383,10 +384,18 @@ impl CoordValues {
         }
     }
 
+    /// The number that a stored label of [`CoordValues::Int`] means.
+    pub fn integer(dtype: DType, label: i64) -> i128 {
+        match dtype {
+            DType::UInt64 => i128::from(label as u64),
+            _ => i128::from(label),
+        }
+    }
+
     /// Returns one label as text, as in headers and JSON.
     pub fn display(&self, i: usize) -> String {
         match self {
-            CoordValues::Int(_, v) => v[i].to_string(),
+            CoordValues::Int(d, v) => Self::integer(*d, v[i]).to_string(),
             CoordValues::Float(DType::Float32, v) => format!("{}", v[i] as f32),
             CoordValues::Float(_, v) => format!("{}", v[i]),
             CoordValues::Time(_, v) if v[i] == NAT => "NULL".into(),

@@ -12,8 +12,10 @@ pub(crate) use types::JsonFiles;
 
 use super::csv;
 use super::opened::{Open, Scan};
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, RecordBatch};
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Field, Int64Type, Schema, SchemaRef, UInt64Type,
+};
 use arrow::error::ArrowError;
 use arrow::json::ReaderBuilder;
 use bytes::Bytes;
@@ -28,6 +30,7 @@ use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use keys::Keys;
 use std::future::ready;
+use std::str::FromStr;
 use std::sync::Arc;
 
 pub(super) struct JsonLines;
@@ -131,7 +134,8 @@ impl Opener {
                 })
                 .boxed();
         }
-        let is_integer = |field: &Arc<Field>| *field.data_type() == DataType::Int64;
+        let is_integer =
+            |field: &Arc<Field>| matches!(field.data_type(), DataType::Int64 | DataType::UInt64);
         let as_text = |field: &Arc<Field>| match is_integer(field) {
             true => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8)),
             false => field.clone(),
@@ -156,13 +160,16 @@ impl Opener {
     fn with_integers(&self, batch: &RecordBatch, rows: usize) -> Result<RecordBatch, ArrowError> {
         let fields = self.schema.fields().iter().zip(&self.places);
         let columns = batch.columns().iter().zip(fields).map(|(column, (field, place))| {
-            if *field.data_type() != DataType::Int64 {
-                return Ok(column.clone());
-            }
-            integers(column).map_err(|row| {
+            let dtype = field.data_type();
+            let parsed = match dtype {
+                DataType::Int64 => integers::<Int64Type>(column),
+                DataType::UInt64 => integers::<UInt64Type>(column),
+                _ => return Ok(column.clone()),
+            };
+            parsed.map_err(|row| {
                 let (value, line) = (column.as_string::<i32>().value(row), rows + row + 1);
                 ArrowError::ParseError(format!(
-                    "Error while parsing value '{value}' as type 'Int64' for column {place} at line {line}."
+                    "Error while parsing value '{value}' as type '{dtype}' for column {place} at line {line}."
                 ))
             })
         });
@@ -201,23 +208,30 @@ fn in_range(first: u64, error: ArrowError) -> DataFusionError {
 }
 
 /// Parses texts as integers; fails with the row of the first text that is not one.
-fn integers(texts: &ArrayRef) -> std::result::Result<ArrayRef, usize> {
+fn integers<T>(texts: &ArrayRef) -> std::result::Result<ArrayRef, usize>
+where
+    T: ArrowPrimitiveType,
+    T::Native: FromStr + TryFrom<i64>,
+{
     let texts = texts.as_string::<i32>();
-    let mut values = Vec::with_capacity(texts.len());
+    let mut values: Vec<T::Native> = Vec::with_capacity(texts.len());
     for row in 0..texts.len() {
-        values.push(if texts.is_null(row) { 0 } else { integer(texts.value(row)).ok_or(row)? });
+        values.push(match texts.is_null(row) {
+            true => T::Native::default(),
+            false => integer(texts.value(row)).ok_or(row)?,
+        });
     }
-    Ok(Arc::new(Int64Array::new(values.into(), texts.nulls().cloned())))
+    Ok(Arc::new(PrimitiveArray::<T>::new(values.into(), texts.nulls().cloned())))
 }
 
 /// Accepts `2.0` and `1e3` too.
-fn integer(text: &str) -> Option<i64> {
+fn integer<T: FromStr + TryFrom<i64>>(text: &str) -> Option<T> {
     if let Ok(value) = text.parse() {
         return Some(value);
     }
     let value: f64 = text.parse().ok()?;
     let is_exact = value.fract() == 0.0 && value.abs() <= (1i64 << 53) as f64;
-    is_exact.then_some(value as i64)
+    if is_exact { T::try_from(value as i64).ok() } else { None }
 }
 
 #[cfg(test)]
@@ -237,7 +251,21 @@ mod tests {
             ("true", None),
             ("NaN", None),
         ] {
-            assert_eq!(integer(text), value, "{text}");
+            assert_eq!(integer::<i64>(text), value, "{text}");
+        }
+    }
+
+    #[test]
+    fn unsigned_integers_have_64_bits() {
+        for (text, value) in [
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("2.0", Some(2)),
+            ("-1", None),
+            ("-0", Some(0)),
+            ("2.5", None),
+        ] {
+            assert_eq!(integer::<u64>(text), value, "{text}");
         }
     }
 }

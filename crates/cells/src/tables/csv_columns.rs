@@ -3,7 +3,9 @@
 //! DataFusion infers them as well, but takes each quote for a delimiter, also the one in `5" pipe`.
 
 use super::names::Names;
-use crate::rows::{CsvLines, Marks, Nulls, State};
+use crate::rows::{CsvLines, Marks, Nulls, State, Whole, has_long_number};
+use arrow::array::{AsArray, RecordBatch};
+use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::Format;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use arrow::error::ArrowError;
@@ -120,6 +122,7 @@ impl Layout {
         let left = self.sample_rows - columns.rows;
         let format = self.format().with_header(has_header);
         let (schema, rows) = format.infer_schema(Cursor::new(bytes), Some(left))?;
+        let schema = with_unsigned(schema, format, bytes, left);
         columns.rows += rows;
         if columns.fields.is_empty() {
             let fields = schema.fields().iter();
@@ -145,6 +148,43 @@ impl Layout {
         match self.nulls.regex() {
             Some(nulls) => format.with_null_regex(nulls.clone()),
             None => format,
+        }
+    }
+}
+
+/// The schema with `uint64` for numbers that need it: for these Arrow infers texts, which have another order.
+fn with_unsigned(schema: Schema, format: Format, bytes: &[u8], rows: usize) -> Schema {
+    let is_text = |field: &Arc<Field>| *field.data_type() == DataType::Utf8;
+    if !has_long_number(bytes) || !schema.fields().iter().any(is_text) {
+        return schema;
+    }
+    let text = |field: &Arc<Field>| Field::new(field.name(), DataType::Utf8, true);
+    let texts = Schema::new(schema.fields().iter().map(text).collect::<Vec<_>>());
+    let reader = ReaderBuilder::new(Arc::new(texts)).with_format(format).build(Cursor::new(bytes));
+    let Ok(reader) = reader else { return schema };
+    let mut columns: Vec<Whole> = schema.fields().iter().map(|_| Whole::default()).collect();
+    let mut left = rows;
+    for batch in reader {
+        // The rows of an error have been read without one before, as other types.
+        let Ok(batch) = batch else { return schema };
+        let first = batch.slice(0, left.min(batch.num_rows()));
+        add_numbers(&first, &mut columns);
+        left -= first.num_rows();
+        if left == 0 {
+            break;
+        }
+    }
+    let of = |(field, column): (&Arc<Field>, &Whole)| match is_text(field) && column.is_unsigned() {
+        true => Arc::new(field.as_ref().clone().with_data_type(DataType::UInt64)),
+        false => field.clone(),
+    };
+    Schema::new(schema.fields().iter().zip(&columns).map(of).collect::<Vec<_>>())
+}
+
+fn add_numbers(texts: &RecordBatch, columns: &mut [Whole]) {
+    for (texts, column) in texts.columns().iter().zip(columns) {
+        for text in texts.as_string::<i32>().iter().flatten() {
+            column.add(text.parse().ok());
         }
     }
 }
@@ -226,6 +266,22 @@ mod tests {
         assert_eq!(columns("a,b\n1,2", 9).await.unwrap(), "a Int64, b Int64");
         assert_eq!(columns("a,b\n1,x\n2.5,3", 9).await.unwrap(), "a Float64, b Utf8");
         assert_eq!(columns("", 9).await.unwrap(), "");
+    }
+
+    #[tokio::test]
+    async fn numbers_beyond_int64_are_unsigned_if_all_are() {
+        for (text, want) in [
+            ("a\n18446744073709551615\n1\n", "a UInt64"),
+            ("a,b\n,x\n9223372036854775808,\"9223372036854775808\"\n", "a UInt64, b Utf8"),
+            ("a\n18446744073709551615\n-1\n", "a Utf8"),
+            ("a\n18446744073709551616\n1\n", "a Utf8"),
+            ("a\n9223372036854775807\n-1\n", "a Int64"),
+            ("a,b\nx,1111111111111111111\n", "a Utf8, b Int64"),
+        ] {
+            assert_eq!(columns(text, 9).await.unwrap(), want, "{text}");
+        }
+        let some = columns("a\n18446744073709551615\nx\n", 1).await.unwrap();
+        assert_eq!(some, "a UInt64");
     }
 
     #[tokio::test]

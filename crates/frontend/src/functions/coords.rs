@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sqlparser::ast::{Expr, Ident};
 use sqlparser::tokenizer::Span;
-use tessera_planner::catalog::{Attrs, Coord, CoordValues};
+use tessera_planner::catalog::{Attrs, Coord, CoordValues, NAT};
 use tessera_planner::dtype::DType;
 
 use super::{Bound, Row, row};
@@ -55,7 +55,8 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "sortby(x, dim, descending => false)",
         sortby,
-        "The positions of a dimension in the order of its labels; NaN is last.",
+        "The positions of a dimension in the order of its labels; NaN and missing times are \
+         last.",
     )
     .missing(MOVE)
     .example("SELECT sortby(assign_coords(t2m, lon => (lon + 180) % 360 - 180), 'lon') FROM era5")
@@ -283,14 +284,19 @@ fn sortby(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let Some(coord) = &t.dims[axis].coord else {
         return a.refuse("dim", format!("is `{}`, which has no labels", t.dim_name(axis)));
     };
+    if let Some(error) = BindError::no_labels(coord) {
+        return fail(error, a.place("dim"));
+    }
     let mut order = crate::lower::ascending(&coord.values);
     if a.flag(l, "descending")? {
-        // NaN stays last. Of equal labels the last comes first, as in xarray.
-        let numbers = match &coord.values {
+        // NaN and missing times stay last. Of equal labels the last comes first, as in xarray.
+        let known = match &coord.values {
             CoordValues::Float(_, v) => v.iter().filter(|v| !v.is_nan()).count(),
+            CoordValues::Time(_, v) => v.iter().filter(|v| **v != NAT).count(),
             values => values.len(),
         };
-        order[..numbers].reverse();
+        order[..known].reverse();
+        order[known..].reverse();
     }
     let mut picks = vec![Pick::All; t.dims.len()];
     picks[axis] = Pick::list(order);

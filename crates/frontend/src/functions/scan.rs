@@ -139,11 +139,10 @@ fn diff(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     }
     let axis = a.axis(l, &t, "axis")?.unwrap_or(t.dims.len() - 1);
     let dtype = l.b.dtype(t.node);
-    if dtype.is_datetime() && times > 0 {
-        // Differences of times are in seconds.
-        let name = t.name.take();
-        t = l.epoch(t, a.name, a.span)?;
-        t.name = name;
+    let is_time = dtype.is_datetime() && times > 0;
+    if is_time {
+        // Seconds since 1970 would round microseconds.
+        t.node = l.b.cast(t.node, DType::Int64).at(a.span)?;
     }
     let op = if dtype == DType::Bool { ScalarOp::Ne } else { ScalarOp::Sub };
     for _ in 0..times {
@@ -154,7 +153,8 @@ fn diff(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
         t.node = l.b.map(op, &[upper, lower]).at(a.span)?;
         t.dims[axis] = t.dims[axis].slice(1, 1, len);
     }
-    Ok(Value::Tensor(Tensor::new(t.node, t.dims)))
+    let t = Tensor::new(t.node, t.dims);
+    Ok(Value::Tensor(if is_time { l.seconds(t, a.span)? } else { t }))
 }
 
 /// A constant integer of an argument named by a dimension.

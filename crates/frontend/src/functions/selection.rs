@@ -18,7 +18,8 @@ pub(super) const ROWS: &[Row] = &[
     row(
         "sel(x, dim => label, …, method => NULL, tolerance => NULL)",
         sel,
-        "Labels along named dimensions: exact, or with `method => 'nearest'` the nearest ones, \
+        "Labels along named dimensions: exact, or with `method` the nearest ones ('nearest'), or \
+         exact ones and else those before ('pad', 'ffill') or behind them ('backfill', 'bfill'), \
          at most `tolerance` away.",
     )
     .missing("masks go with their cells")
@@ -62,10 +63,12 @@ fn sel(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {
     let method = match a.text(l, "method")?.as_deref() {
         None => None,
         Some("nearest") => Some(Method::Nearest(tolerance)),
-        Some(method @ ("pad" | "ffill" | "backfill" | "bfill")) => {
-            return crate::lower::unsupported(&format!("the method '{method}'"), a.place("method"));
+        Some("pad" | "ffill") => Some(Method::Before(tolerance)),
+        Some("backfill" | "bfill") => Some(Method::Behind(tolerance)),
+        Some(other) => {
+            let methods = "'nearest', 'pad', 'ffill', 'backfill' or 'bfill'";
+            return a.refuse("method", format!("is '{other}'; it must be {methods}"));
         }
-        Some(other) => return a.refuse("method", format!("is '{other}'; it must be 'nearest'")),
     };
     let mut picks = vec![Pick::All; t.dims.len()];
     for &(name, expr) in &a.dims {

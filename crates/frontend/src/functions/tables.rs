@@ -285,13 +285,20 @@ fn places(labels: &[f64], sign: f64, wanted: &[Scalar]) -> LabelPositions {
     out
 }
 
-/// Scalars as labels of the kind that a dimension has.
+/// Scalars as labels of the kind that a dimension has, and of its type if the type has all of them.
 fn relabelled(values: &CoordValues, new: &[Scalar], dtype: DType) -> CoordValues {
     let whole = || new.iter().map(|v| v.as_i128() as i64).collect();
     let real = || new.iter().map(|v| v.as_f64()).collect();
     match values {
         CoordValues::Time(calendar, _) => CoordValues::Time(*calendar, whole()),
-        CoordValues::Int(d, _) if dtype.is_integer() => CoordValues::Int(*d, whole()),
+        CoordValues::Int(d, _) if dtype.is_integer() => {
+            let has_all = new.iter().all(|v| Scalar::from_i128(*d, v.as_i128()).is_some());
+            CoordValues::Int(if has_all { *d } else { dtype }, whole())
+        }
+        CoordValues::Float(DType::Float32, _) => {
+            let narrow = |v: &Scalar| f64::from(v.as_f64() as f32);
+            CoordValues::Float(DType::Float32, new.iter().map(narrow).collect())
+        }
         CoordValues::Float(d, _) => CoordValues::Float(*d, real()),
         _ => CoordValues::Float(DType::Float64, real()),
     }
@@ -304,7 +311,9 @@ fn numbers(values: &CoordValues) -> Option<Vec<f64>> {
             let label = |t: &i64| if *t == NAT { f64::NAN } else { *t as f64 };
             Some(v.iter().map(label).collect())
         }
-        CoordValues::Int(_, v) => Some(v.iter().map(|x| *x as f64).collect()),
+        CoordValues::Int(d, v) => {
+            Some(v.iter().map(|x| CoordValues::integer(*d, *x) as f64).collect())
+        }
         CoordValues::Float(_, v) => Some(v.to_vec()),
         CoordValues::Text(_) | CoordValues::Unreadable(_) => None,
     }

@@ -526,8 +526,9 @@ fn block_means(coord: &Coord, n: u64) -> Option<Arc<Coord>> {
             let narrow = |m: f64| if *dtype == DType::Float32 { f64::from(m as f32) } else { m };
             CoordValues::Float(*dtype, means.map(narrow).collect())
         }
-        CoordValues::Int(_, v) => {
-            let mean = |b: &[i64]| b.iter().map(|x| *x as f64).sum::<f64>() / b.len() as f64;
+        CoordValues::Int(d, v) => {
+            let number = |x: &i64| CoordValues::integer(*d, *x) as f64;
+            let mean = |b: &[i64]| b.iter().map(number).sum::<f64>() / b.len() as f64;
             CoordValues::Float(DType::Float64, v.chunks(n).map(mean).collect())
         }
         CoordValues::Time(calendar, v) => {

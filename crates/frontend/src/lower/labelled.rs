@@ -3,11 +3,12 @@
 //! A block that stays dense becomes nodes of the graph: no row is built. Any other block is an island whose rows are
 //! assembled into tensors in memory.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use sqlparser::ast::{Query, Spanned};
 use sqlparser::tokenizer::Span;
-use tessera_planner::catalog::{Coord, CoordValues};
+use tessera_planner::catalog::{Coord, CoordValues, NAT};
 use tessera_planner::dtype::DType;
 use tessera_planner::error::Error as PlanError;
 use tessera_planner::ir::{AxisReduce, MapOp, NodeId, Op};
@@ -263,20 +264,38 @@ impl Lowerer<'_, '_> {
     }
 }
 
-/// Positions of labels in ascending order; equal labels keep their order. NaN is last.
+/// Positions of labels in ascending order; equal labels keep their order. NaN and missing times are last.
 pub(crate) fn ascending(labels: &CoordValues) -> Vec<u64> {
     let mut order: Vec<u64> = (0..labels.len() as u64).collect();
     let at = |p: &u64| *p as usize;
     match labels {
         CoordValues::Int(DType::UInt64, v) => order.sort_by_key(|p| v[at(p)] as u64),
-        CoordValues::Int(_, v) | CoordValues::Time(_, v) => order.sort_by_key(|p| v[at(p)]),
+        CoordValues::Int(_, v) => order.sort_by_key(|p| v[at(p)]),
+        CoordValues::Time(_, v) => order.sort_by_key(|p| (v[at(p)] == NAT, v[at(p)])),
         CoordValues::Float(_, v) => order.sort_by(|p, q| {
             let (x, y) = (v[at(p)], v[at(q)]);
-            x.is_nan().cmp(&y.is_nan()).then(x.total_cmp(&y))
+            x.is_nan().cmp(&y.is_nan()).then(x.partial_cmp(&y).unwrap_or(Ordering::Equal))
         }),
         CoordValues::Text(v) => order.sort_by(|p, q| v[at(p)].cmp(&v[at(q)])),
         // A cell block that references them is rejected.
         CoordValues::Unreadable(_) => {}
     }
     order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tessera_planner::dtype::Calendar;
+
+    #[test]
+    fn missing_labels_are_last_and_equal_ones_keep_their_order() {
+        let times = CoordValues::Time(Calendar::Standard, [5, NAT, -3, NAT, 5].into());
+        assert_eq!(ascending(&times), [2, 0, 4, 1, 3]);
+        let nan = f64::NAN;
+        let floats = CoordValues::Float(DType::Float64, [0.0, nan, -0.0, -1.0, nan, 0.0].into());
+        assert_eq!(ascending(&floats), [3, 0, 2, 5, 1, 4]);
+        let wide = CoordValues::Int(DType::UInt64, [-1, 3, i64::MIN].into());
+        assert_eq!(ascending(&wide), [1, 2, 0]);
+    }
 }

@@ -1,10 +1,13 @@
 //! Labels: resolves them to positions of a coordinate.
 
+mod order;
+
 use sqlparser::tokenizer::Span;
 use tessera_planner::catalog::{Coord, CoordValues, NAT};
 use tessera_planner::dtype::{Calendar, DType};
 use tessera_planner::time::{DAY_US, format_micros, parse_period};
 
+use self::order::{Direction, after, before, direction, distances, is_greater, place};
 use super::subscript::Pick;
 use super::value::{Tensor, Value};
 use super::{Lowerer, fail, refuse, span_of};
@@ -16,6 +19,10 @@ use crate::error::{BindError, Error};
 pub(crate) enum Method {
     /// The nearest label, the greater of two equally near ones, within the optional distance.
     Nearest(Option<f64>),
+    /// The last label that is not behind the wanted one in the order of the positions, within the optional distance.
+    Before(Option<f64>),
+    /// The first label that is not before the wanted one in the order of the positions, within the optional distance.
+    Behind(Option<f64>),
 }
 
 /// A label in the type of its coordinate: one value, or the period of a partial date.
@@ -113,8 +120,12 @@ impl Lowerer<'_, '_> {
             };
         };
         let label = label(&coord, value, span)?;
-        if let Some(Method::Nearest(tolerance)) = method {
-            return nearest_label(&coord, &label, value, tolerance, span).map(Pick::At);
+        match method {
+            Some(Method::Nearest(tolerance)) => {
+                return nearest_label(&coord, &label, value, tolerance, span).map(Pick::At);
+            }
+            Some(method) => return neighbour(&coord, &label, value, method, span).map(Pick::At),
+            None => {}
         }
         let (positions, drop) = matches(&coord.values, &label);
         match (positions.as_slice(), drop) {
@@ -259,8 +270,12 @@ fn matches(values: &CoordValues, label: &Label) -> (Vec<u64>, bool) {
         (0..values.len()).filter(|&i| test(&values[i])).map(|i| i as u64).collect()
     }
     match (values, label) {
-        (CoordValues::Int(_, v), Label::Integer(x)) => (all(v, |y| i128::from(*y) == *x), true),
-        (CoordValues::Int(_, v), Label::Number(x)) => (all(v, |y| *y as f64 == *x), true),
+        (CoordValues::Int(d, v), Label::Integer(x)) => {
+            (all(v, |y| CoordValues::integer(*d, *y) == *x), true)
+        }
+        (CoordValues::Int(d, v), Label::Number(x)) => {
+            (all(v, |y| CoordValues::integer(*d, *y) as f64 == *x), true)
+        }
         (CoordValues::Float(_, v), Label::Number(x)) => (all(v, |y| y == x), true),
         (CoordValues::Text(v), Label::Text(x)) => {
             let is_met = |i: &usize| v.at(*i) == Some(x.as_str());
@@ -281,40 +296,6 @@ fn run(positions: Vec<u64>) -> Pick {
     match is_run {
         true => Pick::Range { start: first as i64, step: 1, len: positions.len() as u64 },
         false => Pick::list(positions),
-    }
-}
-
-/// The label at `i` as a number, for distances and order.
-fn place(values: &CoordValues, i: usize) -> Option<f64> {
-    match values {
-        CoordValues::Time(_, v) if v[i] == NAT => Some(f64::NAN),
-        CoordValues::Int(_, v) | CoordValues::Time(_, v) => Some(v[i] as f64),
-        CoordValues::Float(_, v) => Some(v[i]),
-        CoordValues::Text(_) | CoordValues::Unreadable(_) => None,
-    }
-}
-
-/// The distances of all labels from `label`; exact for integers and times.
-fn distances(values: &CoordValues, label: &Label) -> Option<Vec<f64>> {
-    let exact = |x: i128, v: &[i64]| {
-        v.iter().map(|y| (i128::from(*y) - x).unsigned_abs() as f64).collect::<Vec<f64>>()
-    };
-    match (values, label) {
-        (CoordValues::Int(_, v), Label::Integer(x)) => Some(exact(*x, v)),
-        (CoordValues::Time(_, v), Label::Period(start, ..)) => {
-            let mut far = exact(i128::from(*start), v);
-            // A missing label is never nearest.
-            far.iter_mut()
-                .zip(v.iter())
-                .filter(|(_, t)| **t == NAT)
-                .for_each(|(f, _)| *f = f64::NAN);
-            Some(far)
-        }
-        (CoordValues::Text(_) | CoordValues::Unreadable(_), _) => None,
-        (_, Label::Number(x)) => {
-            (0..values.len()).map(|i| place(values, i).map(|y| (y - x).abs())).collect()
-        }
-        _ => None,
     }
 }
 
@@ -369,10 +350,7 @@ fn nearest_label(
         let better = match best {
             None => !far[i].is_nan(),
             // Of two equally near labels pandas takes the greater.
-            Some(b) => {
-                far[i] < far[b]
-                    || (far[i] == far[b] && place(&coord.values, i) > place(&coord.values, b))
-            }
+            Some(b) => far[i] < far[b] || (far[i] == far[b] && is_greater(&coord.values, i, b)),
         };
         if better {
             best = Some(i);
@@ -387,31 +365,60 @@ fn nearest_label(
     }
 }
 
-/// The order of a coordinate's labels.
-enum Direction {
-    Up,
-    Down,
-    Neither,
-}
-
-fn direction(values: &CoordValues) -> Direction {
-    fn of<T: PartialOrd>(v: &[T]) -> Direction {
-        if v.windows(2).all(|w| w[0] <= w[1]) {
-            Direction::Up
-        } else if v.windows(2).all(|w| w[0] >= w[1]) {
-            Direction::Down
-        } else {
-            Direction::Neither
+/// The position of a label, or of the label before or behind it, as pandas' `pad` and `backfill`. A partial date counts
+/// as its start.
+fn neighbour(
+    coord: &Coord,
+    label: &Label,
+    value: &Value,
+    method: Method,
+    span: Span,
+) -> Result<u64, Error> {
+    let values = &coord.values;
+    let wanted = match label {
+        Label::Period(start, ..) => Label::Period(*start, start.saturating_add(1), true),
+        label => label.clone(),
+    };
+    let is_up = match direction(values) {
+        Direction::Up => true,
+        Direction::Down => false,
+        Direction::Neither => {
+            return refuse(
+                "sel",
+                "`method`",
+                format!(
+                    "needs sorted labels: those of `{dim}` neither rise nor fall throughout; \
+                     `sortby(x, '{dim}')` sorts them",
+                    dim = coord.dim
+                ),
+                span,
+            );
+        }
+    };
+    let is_before = |i: &usize| match is_up {
+        true => before(values, *i, &wanted),
+        false => after(values, *i, &wanted),
+    };
+    let is_behind = |i: &usize| match is_up {
+        true => after(values, *i, &wanted),
+        false => before(values, *i, &wanted),
+    };
+    let (found, tolerance) = match method {
+        Method::Behind(tolerance) => ((0..values.len()).find(|i| !is_before(i)), tolerance),
+        Method::Before(tolerance) | Method::Nearest(tolerance) => {
+            ((0..values.len()).rev().find(|i| !is_behind(i)), tolerance)
+        }
+    };
+    let Some(at) = found else { return fail(missing(coord, label, value), span) };
+    if let Some(distance) = tolerance {
+        let Some(far) = distances(values, label) else {
+            return fail(invalid(&coord.dim, value, "texts, which have no distances"), span);
+        };
+        if far[at].is_nan() || far[at] > distance {
+            return fail(too_far(coord, label, value, distance), span);
         }
     }
-    match values {
-        // A missing time, like NaN, has no order.
-        CoordValues::Time(_, v) if v.contains(&NAT) => Direction::Neither,
-        CoordValues::Int(_, v) | CoordValues::Time(_, v) => of(v),
-        CoordValues::Float(_, v) => of(v),
-        CoordValues::Text(v) => of(v),
-        CoordValues::Unreadable(_) => Direction::Neither,
-    }
+    Ok(at as u64)
 }
 
 /// The half-open span of positions from one label to another, both included.
@@ -511,29 +518,5 @@ fn unordered(error: BindError) -> BindError {
             BindError::LabelNotFound { dim, label, nearest, is_unordered: true, tolerance }
         }
         other => other,
-    }
-}
-
-/// True if the label at `i` is less than (all of) `label`.
-fn before(values: &CoordValues, i: usize, label: &Label) -> bool {
-    match (values, label) {
-        (CoordValues::Int(_, v), Label::Integer(x)) => i128::from(v[i]) < *x,
-        (CoordValues::Int(_, v), Label::Number(x)) => (v[i] as f64) < *x,
-        (CoordValues::Float(_, v), Label::Number(x)) => v[i] < *x,
-        (CoordValues::Time(_, v), Label::Period(start, ..)) => v[i] < *start,
-        (CoordValues::Text(v), Label::Text(x)) => v[i] < *x,
-        _ => false,
-    }
-}
-
-/// True if the label at `i` is greater than (all of) `label`.
-fn after(values: &CoordValues, i: usize, label: &Label) -> bool {
-    match (values, label) {
-        (CoordValues::Int(_, v), Label::Integer(x)) => i128::from(v[i]) > *x,
-        (CoordValues::Int(_, v), Label::Number(x)) => (v[i] as f64) > *x,
-        (CoordValues::Float(_, v), Label::Number(x)) => v[i] > *x,
-        (CoordValues::Time(_, v), Label::Period(_, end, _)) => v[i] >= *end,
-        (CoordValues::Text(v), Label::Text(x)) => v[i] > *x,
-        _ => false,
     }
 }

@@ -1,7 +1,8 @@
 //! Files of JSON objects, and the types of their columns.
 
+use super::super::whole::{Whole, has_long_number};
 use super::array;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::reader::infer_json_schema;
 use datafusion::catalog::Session;
@@ -15,6 +16,8 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::physical_plan::ExecutionPlan;
 use futures::TryStreamExt;
 use object_store::{ObjectMeta, ObjectStore};
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// NDJSON, or files that are one array of objects.
@@ -77,6 +80,34 @@ impl Sample {
         Ok(Arc::new(schema))
     }
 
+    /// The schema with `uint64` for numbers that need it: for these Arrow infers floats, which round them.
+    fn with_unsigned(&self, schema: SchemaRef, rows: usize) -> SchemaRef {
+        if !has_long_number(&self.lines) {
+            return schema;
+        }
+        let fields = schema.fields().iter();
+        let floats = fields.filter(|field| *field.data_type() == DataType::Float64);
+        let mut columns: BTreeMap<&str, Whole> =
+            floats.map(|field| (field.name().as_str(), Whole::default())).collect();
+        let lines = self.lines.split(|byte| *byte == b'\n');
+        for line in lines.filter(|line| !line.trim_ascii().is_empty()).take(rows) {
+            let Ok(Value::Object(row)) = serde_json::from_slice(line) else { continue };
+            for (name, column) in &mut columns {
+                if let Some(value) = row.get(*name).filter(|value| !value.is_null()) {
+                    column.add(value.as_u64());
+                }
+            }
+        }
+        let of = |field: &Arc<Field>| match columns.get(field.name().as_str()) {
+            Some(column) if column.is_unsigned() => {
+                Arc::new(field.as_ref().clone().with_data_type(DataType::UInt64))
+            }
+            _ => field.clone(),
+        };
+        let fields: Vec<Arc<Field>> = schema.fields().iter().map(of).collect();
+        Arc::new(Schema::new(fields))
+    }
+
     /// The error of [`Self::schema`] with its file and row: the first one that does not fit those before it.
     fn placed(&self, error: ArrowError) -> DataFusionError {
         let ArrowError::JsonError(what) = &error else {
@@ -131,7 +162,8 @@ impl FileFormat for JsonFiles {
         files: &[ObjectMeta],
     ) -> Result<SchemaRef> {
         let sample = self.sample(store, files).await?;
-        sample.schema(self.sample_rows).map_err(|e| sample.placed(e))
+        let schema = sample.schema(self.sample_rows).map_err(|e| sample.placed(e))?;
+        Ok(sample.with_unsigned(schema, self.sample_rows))
     }
 
     async fn infer_stats(
@@ -154,5 +186,30 @@ impl FileFormat for JsonFiles {
 
     fn file_source(&self, schema: TableSchema) -> Arc<dyn FileSource> {
         Arc::new(JsonSource::new(schema))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_beyond_int64_are_unsigned_if_all_are() {
+        for (rows, want) in [
+            ([r#"{"a": 18446744073709551615}"#, r#"{"a": 1}"#], DataType::UInt64),
+            ([r#"{"a": null, "b": 1}"#, r#"{"a": 9223372036854775808}"#], DataType::UInt64),
+            ([r#"{"a": 18446744073709551615}"#, r#"{"a": -1}"#], DataType::Float64),
+            ([r#"{"a": 18446744073709551615}"#, r#"{"a": 0.5}"#], DataType::Float64),
+            ([r#"{"a": 18446744073709551616}"#, r#"{"a": 1}"#], DataType::Float64),
+            ([r#"{"a": 9223372036854775807}"#, r#"{"a": -1}"#], DataType::Int64),
+            ([r#"{"a": 1.5}"#, r#"{"b": 1111111111111111111}"#], DataType::Float64),
+        ] {
+            let sample = Sample { lines: rows.join("\n").into_bytes(), starts: Vec::new() };
+            let schema = sample.schema(usize::MAX).map(|found| sample.with_unsigned(found, 9));
+            let dtype = schema
+                .ok()
+                .and_then(|s| s.field_with_name("a").ok().map(Field::data_type).cloned());
+            assert_eq!(dtype, Some(want), "{rows:?}");
+        }
     }
 }

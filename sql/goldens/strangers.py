@@ -62,6 +62,9 @@ same("SELECT i FROM v WHERE NOT list_contains([1, NULL, 3], i) ORDER BY i")
 f.note("Lambdas of merged projections over a file.")
 same(f"SELECT list_transform(c, x -> x * 2) AS a FROM (SELECT CASE WHEN lat > 2 THEN list_transform([n, 7], x -> x + 1) ELSE [n] END AS c FROM '{FILE}') q")
 
+f.note("Keys of a join that differ by a cast to the same type.")
+same("SELECT a.i, b.i AS j FROM v a JOIN v b ON a.x = b.x::double AND abs(a.x) = b.x ORDER BY a.i, b.i")
+
 f.note("Names of types and functions.")
 same("SELECT i::uinteger + 1 AS a, i::utinyint AS b, i::usmallint AS c, i::ubigint AS d FROM v ORDER BY i")
 same("SELECT i, trim(s, 'a') AS a, if(i > 2, 'x', s) AS b, strlen('äö') AS c, unicode('a') AS d, ord('b') AS e, prefix('abc', 'ab') AS g, suffix('abc', 'bc') AS h FROM v ORDER BY i")

@@ -12,7 +12,8 @@ use crate::walk::WalkPlan;
 use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Float32Type, Float64Type, Int32Type, Int64Type};
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Result, internal_err, plan_err};
+use datafusion::common::{DFSchema, Result, internal_err, plan_err};
+use datafusion::logical_expr::expr::Cast;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, Join, LogicalPlan, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility,
@@ -36,11 +37,23 @@ fn of_join(mut join: Join) -> Result<Transformed<LogicalPlan>> {
         let kind = left.get_type(join.left.schema())?;
         if bits(&kind).is_some() && kind == right.get_type(join.right.schema())? {
             is_changed = true;
-            *left = key(left.clone(), &kind);
-            *right = key(right.clone(), &kind);
+            *left = key(without_cast(left, &kind, join.left.schema()), &kind);
+            *right = key(without_cast(right, &kind, join.right.schema()), &kind);
         }
     }
     Ok(Transformed::new_transformed(LogicalPlan::Join(join), is_changed))
+}
+
+/// The operand of casts to the type that it has: `x::double` of a `float64` is the same key as `x`.
+fn without_cast(expr: &Expr, kind: &DataType, schema: &DFSchema) -> Expr {
+    match expr {
+        Expr::Cast(Cast { expr: inner, .. })
+            if inner.get_type(schema).is_ok_and(|of| of == *kind) =>
+        {
+            without_cast(inner, kind, schema)
+        }
+        expr => expr.clone(),
+    }
 }
 
 /// The key of a float. DataFusion's name of an expression omits casts, so `x` as `float32` and `x` would be two columns

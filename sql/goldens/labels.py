@@ -120,7 +120,7 @@ f.q(f"SELECT sel(s, k => 18446744073709551614, method => 'nearest'), sel(s, k =>
 f.error(f"SELECT q.s + assign_coords(v, k => [3, -9223372036854775803, -1]) FROM {wide} q, (SELECT rename(arange(3), dim_0 => 'k') AS v) r", "not_aligned")
 f.note("New labels that the type of the old ones lacks.")
 f.q("SELECT k, x FROM (SELECT interp(assign_coords(v, k => CAST(k AS int8)), k => [300, 1]) AS x FROM (SELECT assign_coords(rename(arange(3) * 0.5, dim_0 => 'k'), k => [0, 1, 2]) AS v) q) r",
-    T(np.array([300, 1]), ["k"]), T(np.ma.array([0, 0.5], mask=[True, False]), ["k"]))
+    k=T(np.array([300, 1]), ["k"]), x=T(np.ma.array([0, 0.5], mask=[True, False]), ["k"]))
 f.q("SELECT x[k => 0.1] FROM (SELECT interp(assign_coords(rename(arange(3) * 0.5, dim_0 => 'k'), k => arange(3, dtype => 'float32')), k => [0.1, 1]) AS x) r", np.float64(0.05))
 f.note("Zeros are equal; in descending order equal labels come from the last one on.")
 zero = xr.DataArray(np.arange(4.0), {"k": [0.0, -0.0, -1.0, 0.0]}, ["k"])

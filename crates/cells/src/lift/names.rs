@@ -14,7 +14,7 @@ mod aggregates;
 mod aliases;
 mod casts;
 mod columns;
-mod fields;
+pub(super) mod fields;
 mod frames;
 mod group_keys;
 mod headings;

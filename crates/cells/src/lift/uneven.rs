@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! CAST(ts AS TIME) > '10:00'     ⇒  CAST(tessera_operand(ts) AS TIME) > '10:00'
-//! TRY_CAST(i AS TINYINT) > -10   ⇒  TRY_CAST(tessera_operand(i) AS TINYINT) > -10
+//! TRY_CAST(i AS TINYINT) > -10   ⇒  tessera_operand(TRY_CAST(i AS TINYINT)) > -10
 //! ```
 //! DataFusion takes such casts for ones that keep the order. It leaves out row groups by the casts of their smallest and
 //! greatest value, drops the sort by `CAST(ts AS TIME)` of rows in the order of `ts`, and compares `i` itself with -10.
@@ -14,7 +14,7 @@ use crate::walk::{Walk, WalkPlan};
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, exec_err, plan_err};
-use datafusion::logical_expr::expr::{Cast, TryCast};
+use datafusion::logical_expr::expr::Cast;
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
@@ -40,28 +40,28 @@ pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     .map(|t| t.data)
 }
 
-fn one(mut expr: Expr, schema: &DFSchema, function: &Arc<ScalarUDF>) -> Transformed<Expr> {
-    let (operand, is_uneven) = match &mut expr {
-        Expr::Cast(Cast { expr, field }) => {
-            let is_uneven =
-                of(expr, schema).is_some_and(|from| is_uneven(&from, field.data_type()));
-            (expr, is_uneven)
+fn one(expr: Expr, schema: &DFSchema, function: &Arc<ScalarUDF>) -> Transformed<Expr> {
+    match expr {
+        Expr::Cast(Cast { expr, field })
+            if of(&expr, schema).is_some_and(|from| is_uneven(&from, field.data_type())) =>
+        {
+            let operand = Box::new(function.call(vec![*expr]));
+            Transformed::yes(Expr::Cast(Cast { expr: operand, field }))
         }
-        Expr::TryCast(TryCast { expr, field }) => {
-            let is_null = |from: &DataType| {
-                is_uneven(from, field.data_type())
-                    || (!from.is_string() && !is_safe_cast(from, field.data_type()))
-            };
-            let is_uneven = of(expr, schema).as_ref().is_some_and(is_null);
-            (expr, is_uneven)
+        // Around the cast, which is replaced by its operand beside a constant whatever the operand is.
+        Expr::TryCast(ref cast)
+            if of(&cast.expr, schema)
+                .is_some_and(|from| has_nulls(&from, cast.field.data_type())) =>
+        {
+            Transformed::yes(function.call(vec![expr]))
         }
-        _ => return Transformed::no(expr),
-    };
-    if is_uneven {
-        let value = std::mem::take(&mut **operand);
-        **operand = function.call(vec![value]);
+        expr => Transformed::no(expr),
     }
-    Transformed::new_transformed(expr, is_uneven)
+}
+
+/// True if a cast that is NULL instead of an error may be NULL, or does not keep the order of values.
+fn has_nulls(from: &DataType, to: &DataType) -> bool {
+    is_uneven(from, to) || (!from.is_string() && !is_safe_cast(from, to))
 }
 
 /// The type of an operand; `None` for a constant, and for a column of an outer query, whose type is unknown here.

@@ -43,7 +43,7 @@ pub(super) fn rewritten(expr: &mut Expr) -> Option<Expr> {
 }
 
 /// The fields of a value that is not a name, as calls; `None` for other expressions.
-pub(super) fn of_value(expr: &Expr) -> Option<Expr> {
+pub(in crate::lift) fn of_value(expr: &Expr) -> Option<Expr> {
     let (value, fields) = ast::field(expr)?;
     let text = |field: &Ident| Expr::Value(Value::SingleQuotedString(field.value.clone()).into());
     let fields = fields.into_iter();

@@ -7,6 +7,7 @@ use sqlparser::ast::{
     Expr, Ident, OrderBy, OrderByKind, Select, SelectItem, VisitorMut, WildcardAdditionalOptions,
 };
 
+use super::super::names::fields;
 use super::Merged;
 use super::columns::Column;
 use crate::walk::counts_queries;
@@ -91,6 +92,10 @@ impl VisitorMut for Names<'_> {
     counts_queries!(depth);
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        // The name of a field is no name of a column.
+        if let Some(call) = fields::of_value(expr) {
+            *expr = call;
+        }
         if let Expr::Lambda(lambda) = expr {
             self.parameters.push(lambda.params.iter().map(|p| p.name.value.clone()).collect());
         }

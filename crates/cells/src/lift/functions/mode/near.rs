@@ -76,7 +76,7 @@ impl Near {
         let last = high.abs_diff(low);
         let is_covered = self.width > 0
             && low >= self.base
-            && high.wrapping_sub(self.base) as u64 <= self.width as u64 - 1;
+            && (high.wrapping_sub(self.base) as u64) < self.width as u64;
         let width = match is_covered {
             true => self.width,
             false if last >= COUNTS as u64 => return false,

@@ -85,7 +85,6 @@ fn dictionaries(plan: &Arc<dyn ExecutionPlan>) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "scans of statements do not take this form yet: the metadata of their files or their readers are not found"]
 async fn keys_are_read_as_dictionaries() {
     let directory = tempfile::tempdir().unwrap();
     let context = context(directory.path()).await;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 /// | `properties`, `properties of f` | has properties of its own, or those of its field `f` |
 /// | `input`, `children of f`, `no_inputs` | reads its field `input`, what its field `f` reads, nothing |
 /// | `in_order` | returns rows in the order of its input |
+/// | `statistics_of_input` | has the statistics of its input |
 /// | `rows_of_input` | returns the rows of its input as they are, and has its statistics |
 /// | `expressions of f`, `no_expressions` | has the expressions of its field `f`, none |
 ///
@@ -72,7 +73,7 @@ macro_rules! usual {
             vec![true]
         }
     };
-    (@ rows_of_input) => {
+    (@ statistics_of_input) => {
         fn child_stats_requests(
             &self,
             partition: Option<usize>,
@@ -91,6 +92,9 @@ macro_rules! usual {
             };
             Ok(inputs.first().cloned().unwrap_or_else(unknown))
         }
+    };
+    (@ rows_of_input) => {
+        usual!(@ statistics_of_input);
 
         fn execute(
             &self,

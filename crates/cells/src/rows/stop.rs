@@ -199,7 +199,8 @@ impl fmt::Debug for Checked {
 shown_by_name!(Checked);
 
 impl ExecutionPlan for Checked {
-    usual!(name, properties of input, input, in_order, no_expressions);
+    // Some operators ask for the number of rows when they run.
+    usual!(name, properties of input, input, in_order, statistics_of_input, no_expressions);
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
         vec![false]
@@ -235,5 +236,27 @@ impl ExecutionPlan for Checked {
         };
         let counted = counts.counted(checked.boxed());
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, counted)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+    use datafusion::arrow::array::{ArrayRef, Int64Array};
+    use datafusion::common::stats::Precision;
+    use datafusion::datasource::memory::MemorySourceConfig;
+    use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
+
+    #[test]
+    fn the_number_of_rows_of_a_checked_operator_is_known() {
+        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![3, 1, 2]));
+        let rows = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
+        let schema = rows.schema();
+        let scan = MemorySourceConfig::try_new_exec(&[vec![rows]], schema, None).unwrap();
+        let is_stopped: IsStopped = Arc::new(|| false);
+        let plan = checked(checked(scan, &is_stopped), &is_stopped);
+        let known = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new());
+        assert_eq!(known.unwrap().num_rows, Precision::Exact(3));
     }
 }

@@ -3,6 +3,7 @@
 //! spans and intervals; dates are times here. Values of groups are [`Collected`].
 
 mod collected;
+mod selected;
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -205,8 +206,21 @@ pub(crate) trait Value:
 {
     type Arrow: ArrowPrimitiveType<Native = Self>;
 
+    /// True if values have keys. Without them, `key` and `of_key` have no meaning.
+    const HAS_KEYS: bool = false;
+
     /// A total order.
     fn order(&self, other: &Self) -> Ordering;
+
+    /// A number in the order of values. Different values have different keys.
+    fn key(self) -> u64 {
+        0
+    }
+
+    /// The value of a key.
+    fn of_key(_: u64) -> Self {
+        Self::default()
+    }
 
     /// The value between two, of which the first one is smaller, in proportion to a weight.
     fn between(self, upper: Self, weight: f64) -> Self;
@@ -214,11 +228,26 @@ pub(crate) trait Value:
     fn scalar(value: Option<Self>) -> ScalarValue;
 }
 
+/// The first bit of a number, which is the sign.
+const SIGN: u64 = 1 << 63;
+
 impl Value for f64 {
     type Arrow = Float64Type;
 
+    const HAS_KEYS: bool = true;
+
     fn order(&self, other: &Self) -> Ordering {
         self.total_cmp(other)
+    }
+
+    /// Of negative values all bits are inverted, of others the sign alone.
+    fn key(self) -> u64 {
+        let bits = self.to_bits();
+        bits ^ ((bits as i64 >> 63) as u64 | SIGN)
+    }
+
+    fn of_key(key: u64) -> Self {
+        f64::from_bits(if key < SIGN { !key } else { key ^ SIGN })
     }
 
     fn between(self, upper: Self, weight: f64) -> Self {
@@ -234,8 +263,18 @@ impl Value for f64 {
 impl Value for i64 {
     type Arrow = Int64Type;
 
+    const HAS_KEYS: bool = true;
+
     fn order(&self, other: &Self) -> Ordering {
         self.cmp(other)
+    }
+
+    fn key(self) -> u64 {
+        self as u64 ^ SIGN
+    }
+
+    fn of_key(key: u64) -> Self {
+        (key ^ SIGN) as i64
     }
 
     /// To the nearest unit, as in DuckDB.

@@ -27,6 +27,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::hash_utils::create_hashes;
 use datafusion::common::internal_err;
+use datafusion::common::stats::Precision;
 use datafusion::common::utils::memory::get_record_batch_memory_size;
 use datafusion::error::Result;
 use datafusion::execution::memory_pool::MemoryConsumer;
@@ -92,6 +93,9 @@ const COLLECTED: [&str; 2] = ["median", "percentile_cont"];
 const COLLECTED_BYTES: usize = 16;
 const COLLECTED_SHARE: usize = 2;
 
+/// Rows may be so many times as many as estimated: DataFusion assumes that a fifth of the rows meets a condition.
+const ESTIMATE_ERROR: usize = 5;
+
 /// Prefix of the names of sketches, which are compressed after each batch: their bits depend on the ends of batches. The
 /// batches of a part end where the memory of a unit does, and rows from workers take another memory.
 const SKETCHES: &str = "approx_";
@@ -139,9 +143,12 @@ fn has_room(aggregate: &AggregateExec, context: &TaskContext) -> bool {
     let input = aggregate.input().as_ref();
     // An estimate that fails is an unknown number.
     let known = StatisticsContext::new().compute(input, &StatisticsArgs::new()).ok();
-    let rows = known.and_then(|known| known.num_rows.get_value().copied());
-    let most = memory_of(context) / COLLECTED_SHARE;
-    rows.is_some_and(|rows| rows.saturating_mul(calls * COLLECTED_BYTES) <= most)
+    let rows = match known.map(|known| known.num_rows) {
+        Some(Precision::Exact(rows)) => rows,
+        Some(Precision::Inexact(rows)) => rows.saturating_mul(ESTIMATE_ERROR),
+        Some(Precision::Absent) | None => return false,
+    };
+    rows.saturating_mul(calls * COLLECTED_BYTES) <= memory_of(context) / COLLECTED_SHARE
 }
 
 /// The aggregate over its input, computed for each partition and merged in their order.

@@ -1,9 +1,10 @@
 //! The values of each group, one or two of which are its result.
 //!
-//! Rows come with their groups and are sorted by group once, in linear time. Lists of partial results stay where they are;
-//! the values of a group are copied for its result.
+//! Rows come with their groups. If groups are few, the values of each are collected in chunks of its own; otherwise rows
+//! are sorted by group once, in linear time. Lists of partial results stay where they are. A result is selected among the
+//! parts of its group ([`Selected`]).
 
-use std::mem::take;
+use std::mem::{replace, take};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use arrow::datatypes::{DataType, Field};
 use datafusion::common::{Result, exec_err, internal_err};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
-use super::{Value, neighbours, place_of, values_of};
+use super::selected::Selected;
+use super::{Value, place_of, values_of};
 use crate::rows::go_on;
 
 /// Values are charged with the copies that their results and states need.
@@ -22,6 +24,13 @@ const COPIES: usize = 2;
 
 /// Lists that have fewer values on average become rows.
 const SHORT_LISTS: usize = 3;
+
+/// Up to so many groups collect their values apart.
+const FEW_GROUPS: usize = 64;
+
+/// Values of the first chunk of a group. Each further chunk has twice as many, at most [`CHUNK_MAX`].
+const CHUNK_MIN: usize = 1 << 6;
+const CHUNK_MAX: usize = 1 << 13;
 
 /// Values by group.
 #[derive(Debug)]
@@ -31,11 +40,59 @@ pub(super) struct Collected<V: Value> {
     between: fn(V, V, f64) -> V,
     result: DataType,
     groups: usize,
-    /// Values of rows, and the group of each.
+    /// The values of rows that came while groups were few, for each group.
+    few: Vec<Chunks<V>>,
+    /// Values of other rows, and the group of each.
     rows: Vec<V>,
     of_rows: Vec<u32>,
     lists: Vec<Lists<V>>,
     list_bytes: usize,
+}
+
+/// The values of a group in chunks, which are not moved when more values come.
+#[derive(Debug, Default)]
+struct Chunks<V> {
+    full: Vec<Vec<V>>,
+    last: Vec<V>,
+    /// Values for which there is memory.
+    room: usize,
+}
+
+impl<V: Value> Chunks<V> {
+    fn push(&mut self, value: V) {
+        if self.last.len() == self.last.capacity() {
+            self.begin();
+        }
+        self.last.push(value);
+    }
+
+    fn extend(&mut self, mut values: &[V]) {
+        while !values.is_empty() {
+            if self.last.len() == self.last.capacity() {
+                self.begin();
+            }
+            let room = self.last.capacity() - self.last.len();
+            let (now, rest) = values.split_at(room.min(values.len()));
+            self.last.extend_from_slice(now);
+            values = rest;
+        }
+    }
+
+    /// Begins the next chunk.
+    #[cold]
+    fn begin(&mut self) {
+        let room = (2 * self.last.capacity()).clamp(CHUNK_MIN, CHUNK_MAX);
+        let full = replace(&mut self.last, Vec::with_capacity(room));
+        self.room += self.last.capacity();
+        if !full.is_empty() {
+            self.full.push(full);
+        }
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &[V]> {
+        let parts = self.full.iter().chain([&self.last]).map(Vec::as_slice);
+        parts.filter(|part| !part.is_empty())
+    }
 }
 
 /// Values of partial results.
@@ -61,8 +118,8 @@ impl Span {
 
 impl<V: Value> Collected<V> {
     pub(super) fn new(at: f64, between: fn(V, V, f64) -> V, result: DataType) -> Self {
-        let (rows, of_rows, lists) = (Vec::new(), Vec::new(), Vec::new());
-        Self { at, between, result, groups: 0, rows, of_rows, lists, list_bytes: 0 }
+        let (few, rows, of_rows, lists) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { at, between, result, groups: 0, few, rows, of_rows, lists, list_bytes: 0 }
     }
 
     fn grow(&mut self, total: usize) -> Result<()> {
@@ -86,9 +143,11 @@ impl<V: Value> Collected<V> {
             (take(&mut self.rows), take(&mut self.of_rows), take(&mut self.lists));
         self.list_bytes = 0;
         let EmitTo::First(count) = emit else {
-            return ByGroup::new(take(&mut self.groups), &rows, &of_rows, lists);
+            let few = take(&mut self.few);
+            return ByGroup::new(take(&mut self.groups), few, &rows, &of_rows, lists);
         };
         self.groups = self.groups.saturating_sub(count);
+        let few = self.few.drain(..count.min(self.few.len())).collect();
         let (mut first, mut of_first) = (Vec::new(), Vec::new());
         for (value, group) in rows.into_iter().zip(of_rows) {
             match group.checked_sub(count as u32) {
@@ -112,7 +171,7 @@ impl<V: Value> Collected<V> {
             }
             first_lists.push(Lists { values, spans });
         }
-        ByGroup::new(count, &first, &of_first, first_lists)
+        ByGroup::new(count, few, &first, &of_first, first_lists)
     }
 
     fn list_of(&self, values: Vec<V>, offsets: OffsetBuffer<i32>) -> Result<ArrayRef> {
@@ -147,15 +206,36 @@ impl<V: Value> GroupsAccumulator for Collected<V> {
         self.grow(total)?;
         let Some(values) = values.first() else { return internal_err!("percentile of nothing") };
         let values = values_of::<V>(values)?;
-        if values.null_count() == 0 && filter.is_none() {
-            self.rows.extend_from_slice(values.values());
-            self.of_rows.extend(groups.iter().map(|&group| group as u32));
-            return Ok(());
+        let has_all = values.null_count() == 0 && filter.is_none();
+        let is_few = total <= FEW_GROUPS;
+        if is_few && self.few.len() < total {
+            self.few.resize_with(total, Chunks::default);
         }
-        for (row, &group) in groups.iter().enumerate() {
-            if values.is_valid(row) && holds(filter, row) {
-                self.rows.push(values.value(row));
-                self.of_rows.push(group as u32);
+        match (is_few, has_all) {
+            (true, true) => match self.few.as_mut_slice() {
+                [only] => only.extend(values.values()),
+                few => {
+                    for (&value, &group) in values.values().iter().zip(groups) {
+                        few[group].push(value);
+                    }
+                }
+            },
+            (false, true) => {
+                self.rows.extend_from_slice(values.values());
+                self.of_rows.extend(groups.iter().map(|&group| group as u32));
+            }
+            (_, false) => {
+                for (row, &group) in groups.iter().enumerate() {
+                    if values.is_null(row) || !holds(filter, row) {
+                        continue;
+                    }
+                    if is_few {
+                        self.few[group].push(values.value(row));
+                    } else {
+                        self.rows.push(values.value(row));
+                        self.of_rows.push(group as u32);
+                    }
+                }
             }
         }
         Ok(())
@@ -194,16 +274,17 @@ impl<V: Value> GroupsAccumulator for Collected<V> {
 
     fn evaluate(&mut self, emit: EmitTo) -> Result<ArrayRef> {
         let of = self.leaving(emit);
-        let (mut results, mut values) = (Vec::with_capacity(of.count()), Vec::new());
+        let (mut results, mut selected) = (Vec::with_capacity(of.count()), Selected::default());
+        let mut parts = Vec::new();
         for group in 0..of.count() {
             go_on()?;
-            values.clear();
-            of.parts(group).into_iter().for_each(|part| values.extend_from_slice(part));
-            let Some((low, weight)) = place_of(values.len(), self.at) else {
+            of.parts(group, &mut parts);
+            let count: usize = parts.iter().map(|part| part.len()).sum();
+            let Some((low, weight)) = place_of(count, self.at) else {
                 results.push(None);
                 continue;
             };
-            let (lower, upper) = neighbours(&mut values, low);
+            let (lower, upper) = selected.at(&parts, low)?;
             results.push(Some(match upper {
                 Some(upper) if weight > 0.0 => (self.between)(lower, upper, weight),
                 _ => lower,
@@ -214,27 +295,7 @@ impl<V: Value> GroupsAccumulator for Collected<V> {
     }
 
     fn state(&mut self, emit: EmitTo) -> Result<Vec<ArrayRef>> {
-        let of = self.leaving(emit);
-        let mut ends = Vec::with_capacity(of.count() + 1);
-        let mut end = 0;
-        ends.push(0);
-        for group in 0..of.count() {
-            end += of.parts(group).iter().map(|part| part.len()).sum::<usize>();
-            let Ok(end) = i32::try_from(end) else {
-                return exec_err!("groups have {end} values, and at most {}", i32::MAX);
-            };
-            ends.push(end);
-        }
-        let values = match of.lists.is_empty() {
-            true => of.rows,
-            false => {
-                let mut values = Vec::with_capacity(end);
-                for group in 0..of.count() {
-                    of.parts(group).into_iter().for_each(|part| values.extend_from_slice(part));
-                }
-                values
-            }
-        };
+        let (values, ends) = self.leaving(emit).all()?;
         Ok(vec![self.list_of(values, OffsetBuffer::new(ends.into()))?])
     }
 
@@ -255,15 +316,18 @@ impl<V: Value> GroupsAccumulator for Collected<V> {
     }
 
     fn size(&self) -> usize {
+        let few: usize = self.few.iter().map(|chunks| chunks.room).sum();
         size_of_val(self)
-            + COPIES * self.rows.capacity() * size_of::<V>()
+            + self.few.capacity() * size_of::<Chunks<V>>()
+            + COPIES * (few + self.rows.capacity()) * size_of::<V>()
             + self.of_rows.capacity() * size_of::<u32>()
             + self.list_bytes
     }
 }
 
-/// The values of rows sorted by group, and lists with their spans sorted by group.
+/// The values of each of the first groups, those of rows sorted by group, and lists with their spans sorted by group.
 struct ByGroup<V: Value> {
+    few: Vec<Chunks<V>>,
     rows: Vec<V>,
     /// Where the rows of each group begin, and their end.
     starts: Vec<usize>,
@@ -286,7 +350,13 @@ fn starts_of(groups: impl Iterator<Item = u32>, count: usize) -> Vec<usize> {
 }
 
 impl<V: Value> ByGroup<V> {
-    fn new(count: usize, rows: &[V], of_rows: &[u32], lists: Vec<Lists<V>>) -> Self {
+    fn new(
+        count: usize,
+        few: Vec<Chunks<V>>,
+        rows: &[V],
+        of_rows: &[u32],
+        lists: Vec<Lists<V>>,
+    ) -> Self {
         let starts = starts_of(of_rows.iter().copied(), count);
         let (mut next, mut sorted) = (starts.clone(), vec![V::default(); rows.len()]);
         for (&value, &group) in rows.iter().zip(of_rows) {
@@ -307,19 +377,49 @@ impl<V: Value> ByGroup<V> {
             }
         }
         let lists = lists.into_iter().map(|list| list.values).collect();
-        ByGroup { rows: sorted, starts, lists, spans, span_starts }
+        ByGroup { few, rows: sorted, starts, lists, spans, span_starts }
     }
 
     fn count(&self) -> usize {
         self.starts.len() - 1
     }
 
-    /// The values of a group.
-    fn parts(&self, group: usize) -> Vec<&[V]> {
+    /// Replaces `parts` with the values of a group.
+    fn parts<'a>(&'a self, group: usize, parts: &mut Vec<&'a [V]>) {
+        parts.clear();
+        parts.extend(self.few.get(group).into_iter().flat_map(Chunks::parts));
         let rows = &self.rows[self.starts[group]..self.starts[group + 1]];
+        if !rows.is_empty() {
+            parts.push(rows);
+        }
         let spans = &self.spans[self.span_starts[group]..self.span_starts[group + 1]];
-        let lists = spans.iter().map(|&(list, span)| &self.lists[list as usize][span.range()]);
-        std::iter::once(rows).filter(|rows| !rows.is_empty()).chain(lists).collect()
+        parts.extend(spans.iter().map(|&(list, span)| &self.lists[list as usize][span.range()]));
+    }
+
+    /// The values of all groups, one group after the other, and where they begin and end.
+    fn all(self) -> Result<(Vec<V>, Vec<i32>)> {
+        let mut ends = Vec::with_capacity(self.count() + 1);
+        let mut end = 0;
+        ends.push(0);
+        let mut parts = Vec::new();
+        for group in 0..self.count() {
+            self.parts(group, &mut parts);
+            end += parts.iter().map(|part| part.len()).sum::<usize>();
+            let Ok(end) = i32::try_from(end) else {
+                return exec_err!("groups have {end} values, and at most {}", i32::MAX);
+            };
+            ends.push(end);
+        }
+        drop(parts);
+        if self.few.is_empty() && self.lists.is_empty() {
+            return Ok((self.rows, ends));
+        }
+        let (mut values, mut parts) = (Vec::with_capacity(end), Vec::new());
+        for group in 0..self.count() {
+            self.parts(group, &mut parts);
+            parts.iter().for_each(|part| values.extend_from_slice(part));
+        }
+        Ok((values, ends))
     }
 }
 
@@ -329,7 +429,7 @@ mod tests {
     use super::super::between;
     use super::*;
     use arrow::array::{Float64Array, TimestampMicrosecondArray};
-    use arrow::datatypes::TimeUnit;
+    use arrow::datatypes::{Float64Type, TimeUnit};
 
     fn floats(values: &[Option<f64>]) -> [ArrayRef; 1] {
         [Arc::new(Float64Array::from(values.to_vec()))]
@@ -370,6 +470,90 @@ mod tests {
         // quantile_cont of -0.5, 4, 1, 3 and 2.
         assert_eq!(&all.evaluate(EmitTo::All).unwrap(), &floats(&[Some(1.0)])[0]);
         assert_eq!(all.evaluate(EmitTo::All).unwrap().len(), 0);
+    }
+
+    fn is_close(found: &ArrayRef, want: &[f64]) -> bool {
+        let found = found.as_primitive::<Float64Type>();
+        let close = |(found, &want): (Option<f64>, &f64)| match found {
+            Some(found) if want.is_nan() => found.is_nan(),
+            Some(found) => found == want || (found - want).abs() <= 1e-9 * want.abs(),
+            None => false,
+        };
+        found.len() == want.len() && found.iter().zip(want).all(close)
+    }
+
+    /// Expected values from DuckDB 2.0: `quantile_cont(v, at) FILTER (WHERE i % 5 <> 0)` of the rows without `i % 11 = 0`.
+    /// The groups have some 100,000 values: numbers; infinities, NaN and others; equal ones.
+    #[test]
+    fn large_groups_are_selected_from_parts() {
+        let other = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -0.25, 0.5, 1.5, 1.5];
+        let value = |i: usize| match i % 3 {
+            0 => (i * 7919 % 100_003) as f64 / 8.0 - 5000.0,
+            1 => other[i / 3 % 7],
+            _ => 2.5,
+        };
+        let rows: Vec<usize> = (0..420_000).collect();
+        for (at, want) in [
+            (0.0, [-5000.0, f64::NEG_INFINITY, 2.5]),
+            (0.25, [-1874.6875, -0.25, 2.5]),
+            (0.5, [1250.4375, 1.5, 2.5]),
+            (0.9, [6250.2875, f64::NAN, 2.5]),
+            (1.0, [7500.25, f64::NAN, 2.5]),
+        ] {
+            let (mut all, mut single) = (collected(at), collected(at));
+            for split in rows.chunks(140_000) {
+                let mut part = collected(at);
+                for batch in split.chunks(8192) {
+                    let values: Vec<_> =
+                        batch.iter().map(|i| (i % 11 != 0).then(|| value(*i))).collect();
+                    let groups: Vec<usize> = batch.iter().map(|i| i % 3).collect();
+                    let holds: BooleanArray = batch.iter().map(|i| Some(i % 5 != 0)).collect();
+                    part.update_batch(&floats(&values), &groups, Some(&holds), 3).unwrap();
+                    single.update_batch(&floats(&values), &groups, Some(&holds), 3).unwrap();
+                }
+                all.merge_batch(&part.state(EmitTo::All).unwrap(), &[0, 1, 2], 3).unwrap();
+            }
+            for mut of in [all, single] {
+                let found = of.evaluate(EmitTo::All).unwrap();
+                assert!(is_close(&found, &want), "{at}: {found:?}");
+            }
+        }
+    }
+
+    /// numpy.median of the values of each group.
+    #[test]
+    fn few_groups_may_become_many() {
+        let mut all = collected(0.5);
+        all.update_batch(&floats(&[Some(1.0), Some(5.0), None]), &[0, 1, 1], None, 2).unwrap();
+        let many: Vec<Option<f64>> = (0..100).map(|i| Some(f64::from(i))).collect();
+        let groups: Vec<usize> = (0..100).collect();
+        all.update_batch(&floats(&many), &groups, None, 100).unwrap();
+        assert_eq!(&all.evaluate(EmitTo::First(1)).unwrap(), &floats(&[Some(0.5)])[0]);
+        let state = all.state(EmitTo::First(2)).unwrap();
+        assert_eq!(state[0].as_list::<i32>().value_offsets(), [0, 2, 3]);
+        assert_eq!(&all.evaluate(EmitTo::First(67)).unwrap(), &floats(&many[3..70])[0]);
+        // Thirty groups are left.
+        all.update_batch(&floats(&[Some(80.0), Some(1.5)]), &[0, 30], None, 31).unwrap();
+        let mut want = many[70..].to_vec();
+        want[0] = Some(75.0);
+        want.push(Some(1.5));
+        assert_eq!(&all.evaluate(EmitTo::All).unwrap(), &floats(&want)[0]);
+    }
+
+    #[test]
+    fn one_group_fills_its_chunks() {
+        let mut part = collected(0.5);
+        for batch in 0..7 {
+            let values: Vec<_> =
+                (0..5000).map(|i| Some(f64::from((batch * 5000 + i) * 7 % 35_001))).collect();
+            part.update_batch(&floats(&values), &[0; 5000], None, 1).unwrap();
+        }
+        let state = part.state(EmitTo::All).unwrap();
+        assert_eq!(state[0].as_list::<i32>().value_offsets(), [0, 35_000]);
+        let mut all = collected(0.5);
+        all.merge_batch(&state, &[0], 1).unwrap();
+        // numpy.median
+        assert!(is_close(&all.evaluate(EmitTo::All).unwrap(), &[17499.5]));
     }
 
     /// Expected values from DuckDB 2.0.

@@ -56,6 +56,7 @@ mod type_names;
 mod uuid_text;
 mod value_at;
 
+pub(crate) use inner::holds;
 pub(super) use inner::{hashed_by, scalar};
 
 use std::sync::Arc;

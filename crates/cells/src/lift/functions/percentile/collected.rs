@@ -15,6 +15,7 @@ use datafusion::common::{Result, exec_err, internal_err};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
 use super::{Value, neighbours, place_of, values_of};
+use crate::lift::functions::holds;
 use crate::rows::go_on;
 
 /// Values are charged with the copies that their results and states need.
@@ -129,11 +130,6 @@ impl<V: Value> Collected<V> {
         let field = Arc::new(Field::new_list_field(self.result.clone(), true));
         Ok(Arc::new(ListArray::try_new(field, offsets, values, nulls)?))
     }
-}
-
-/// True for rows that a FILTER does not exclude.
-fn holds(filter: Option<&BooleanArray>, row: usize) -> bool {
-    filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row))
 }
 
 impl<V: Value> GroupsAccumulator for Collected<V> {

@@ -38,8 +38,8 @@ pub(super) fn of_relations(select: &mut Select) {
 
 /// A list of elements that name columns, as a call; `None` for other lists.
 pub(super) fn of_list(list: &mut Array) -> Option<Expr> {
-    let names = list.elem.iter().any(names_columns);
-    names.then(|| call("make_array", std::mem::take(&mut list.elem)))
+    let has_names = list.elem.iter().any(names_columns);
+    has_names.then(|| call("make_array", std::mem::take(&mut list.elem)))
 }
 
 /// The fields of a value that is not a name, as calls; `None` for other expressions.

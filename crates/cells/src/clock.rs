@@ -57,7 +57,7 @@ fn by_us(ns: i128, f: impl Fn(i64) -> Option<i64>) -> Option<i128> {
     Some(i128::from(us) * 1000 + ns.rem_euclid(1000))
 }
 
-fn nanoseconds(unit: TimeUnit) -> i128 {
+pub(crate) fn nanoseconds(unit: TimeUnit) -> i128 {
     match unit {
         TimeUnit::Second => 1_000_000_000,
         TimeUnit::Millisecond => 1_000_000,

@@ -107,15 +107,10 @@ fn end_of_relation(tokens: &[TokenWithSpan], start: usize) -> Option<(usize, boo
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use crate::tokens::split;
+    use crate::tokens::tests::tokens;
 
     #[test]
     fn the_condition_is_added_where_it_is_missing() {
-        let tokens = |text: &str| {
-            let tokens = split(text).unwrap().remove(0).tokens;
-            tokens.iter().map(|t| t.token.to_string()).collect::<Vec<_>>().join(" ")
-        };
         assert_eq!(
             tokens("a ASOF LEFT OUTER JOIN f(x) b USING (k)"),
             "a ASOF JOIN f ( x ) b MATCH_CONDITION ( [__asof_left] ) USING ( k )"

@@ -120,8 +120,8 @@ fn one_row(select: &mut Select) -> Result<(), Error> {
     if !select.from.is_empty() || !are_values || !items.iter().any(has_unnest) {
         return Ok(());
     }
-    let template = crate::parse("SELECT 1 FROM (VALUES (1)) tessera_rows(tessera_row)")?;
-    if let Some(Statement::Query(mut query)) = template.into_iter().next().map(|t| t.statement)
+    let template = crate::query_of("SELECT 1 FROM (VALUES (1)) tessera_rows(tessera_row)")?;
+    if let Some(mut query) = template
         && let Some(block) = scope::innermost_mut(&mut query)
     {
         select.from = std::mem::take(&mut block.from);

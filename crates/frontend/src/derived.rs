@@ -36,8 +36,7 @@ pub(crate) fn relation_of(select: &mut Select) -> Option<&mut TableFactor> {
 
 /// `SELECT * FROM from`.
 pub fn all_of(from: TableWithJoins) -> Option<Select> {
-    let template = crate::parse("SELECT * FROM x").ok()?.into_iter().next()?;
-    let crate::Statement::Query(mut query) = template.statement else { return None };
+    let mut query = crate::query_of("SELECT * FROM x").ok()??;
     let select = scope::innermost_mut(&mut query)?;
     select.from = vec![from];
     Some(select.clone())

@@ -92,6 +92,26 @@ pub enum Error {
     },
 }
 
+/// The field of an error that has its position, as a reference; `None` for errors without a position.
+macro_rules! position_of {
+    ($error:expr) => {
+        match $error {
+            Error::Syntax { position, .. }
+            | Error::Token { position, .. }
+            | Error::NestingTooDeep { position, .. }
+            | Error::TooComplex { position, .. }
+            | Error::Unsupported { position, .. }
+            | Error::UnknownName { position, .. }
+            | Error::Bind { position, .. }
+            | Error::Plan { position, .. }
+            | Error::TooManyIslands { position, .. }
+            | Error::TooManyCells { position, .. }
+            | Error::Cells { position, .. } => Some(position),
+            Error::Waiting | Error::Stopped => None,
+        }
+    };
+}
+
 impl Error {
     /// A short, stable, machine-readable name of the kind of error.
     pub fn code(&self) -> &'static str {
@@ -162,37 +182,13 @@ impl Error {
 
     /// The position in the script, if the error has one.
     pub fn position(&self) -> Option<Position> {
-        match self {
-            Self::Syntax { position, .. }
-            | Self::Token { position, .. }
-            | Self::NestingTooDeep { position, .. }
-            | Self::TooComplex { position, .. }
-            | Self::Unsupported { position, .. }
-            | Self::UnknownName { position, .. }
-            | Self::Bind { position, .. }
-            | Self::Plan { position, .. }
-            | Self::TooManyIslands { position, .. }
-            | Self::TooManyCells { position, .. }
-            | Self::Cells { position, .. } => *position,
-            Self::Waiting | Self::Stopped => None,
-        }
+        position_of!(self).copied().flatten()
     }
 
     /// The same error at another position: for faults in the text of a view, that of the view in the statement.
     pub fn moved(mut self, to: Option<Position>) -> Self {
-        match &mut self {
-            Self::Syntax { position, .. }
-            | Self::Token { position, .. }
-            | Self::NestingTooDeep { position, .. }
-            | Self::TooComplex { position, .. }
-            | Self::Unsupported { position, .. }
-            | Self::UnknownName { position, .. }
-            | Self::Bind { position, .. }
-            | Self::Plan { position, .. }
-            | Self::TooManyIslands { position, .. }
-            | Self::TooManyCells { position, .. }
-            | Self::Cells { position, .. } => *position = to,
-            Self::Waiting | Self::Stopped => {}
+        if let Some(position) = position_of!(&mut self) {
+            *position = to;
         }
         self
     }

@@ -93,15 +93,10 @@ fn keys(tokens: &[TokenWithSpan], open: usize) -> (usize, bool) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use crate::tokens::split;
+    use crate::tokens::tests::tokens;
 
     #[test]
     fn an_exclusion_becomes_a_key() {
-        let tokens = |text: &str| {
-            let tokens = split(text).unwrap().remove(0).tokens;
-            tokens.iter().map(|t| t.token.to_string()).collect::<Vec<_>>().join(" ")
-        };
         assert_eq!(
             tokens("sum(x) OVER (ORDER BY f(i) ROWS 2 PRECEDING exclude current row)"),
             "sum ( x ) OVER ( PARTITION BY [__exclude] ( 'CURRENT ROW' ) ORDER BY f ( i ) ROWS 2 PRECEDING )"

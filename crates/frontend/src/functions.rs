@@ -41,17 +41,8 @@ pub(crate) use args::Bound;
 pub use row::Function;
 use row::{Open, Row, row};
 
-/// Groups of functions that plain SQL also has for cells.
-const CELL_GROUPS: &[&[Row]] = &[
-    elementwise::floats::ROWS,
-    elementwise::rounding::ROWS,
-    elementwise::arithmetic::ROWS,
-    elementwise::logic::ROWS,
-    elementwise::missing::ROWS,
-    elementwise::ROWS,
-    dates::ROWS,
-    reduce::ROWS,
-];
+/// Groups of functions that plain SQL also has for cells, besides elementwise ones.
+const CELL_GROUPS: &[&[Row]] = &[dates::ROWS, reduce::ROWS];
 
 /// Groups of functions that return or take whole tensors and are unknown to plain SQL.
 const TENSOR_GROUPS: &[&[Row]] = &[
@@ -78,7 +69,8 @@ const TENSOR_GROUPS: &[&[Row]] = &[
     elementwise::TENSOR_ROWS,
 ];
 
-/// Groups of functions that compute each cell from the cells of their arguments at the same place.
+/// Groups of functions that compute each cell from the cells of their arguments at the same place, and that plain SQL
+/// also has.
 const ELEMENTWISE_GROUPS: &[&[Row]] = &[
     elementwise::floats::ROWS,
     elementwise::rounding::ROWS,
@@ -86,14 +78,12 @@ const ELEMENTWISE_GROUPS: &[&[Row]] = &[
     elementwise::logic::ROWS,
     elementwise::missing::ROWS,
     elementwise::ROWS,
-    elementwise::TENSOR_ROWS,
-    compare::CELL_ROWS,
 ];
 
 /// All functions of the tensor surface, by name.
 pub fn functions() -> &'static [Function] {
     static ALL: LazyLock<Vec<Function>> = LazyLock::new(|| {
-        let groups = CELL_GROUPS.iter().chain(TENSOR_GROUPS);
+        let groups = ELEMENTWISE_GROUPS.iter().chain(CELL_GROUPS).chain(TENSOR_GROUPS);
         let mut all: Vec<Function> = groups.flat_map(|rows| *rows).map(Row::function).collect();
         all.sort_by_key(|f| f.name);
         all
@@ -103,7 +93,8 @@ pub fn functions() -> &'static [Function] {
 
 /// The elementwise functions of numbers, by name. Parts of dates are not among them.
 pub fn elementwise() -> impl Iterator<Item = &'static Function> {
-    functions().iter().filter(|f| has(ELEMENTWISE_GROUPS, f.name))
+    const OTHERS: &[&[Row]] = &[elementwise::TENSOR_ROWS, compare::CELL_ROWS];
+    functions().iter().filter(|f| has(ELEMENTWISE_GROUPS, f.name) || has(OTHERS, f.name))
 }
 
 /// True if a block without `FROM` that calls this function is a tensor block: true for functions

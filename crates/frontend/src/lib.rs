@@ -72,5 +72,5 @@ pub use lower::{
     Lowered, excluded, flatten, is_star, lower_any, lower_inside, lower_tensor, only_excludes,
     span_of,
 };
-pub use parse::{Parsed, is_complete, parse, parse_at_most};
+pub use parse::{Parsed, is_complete, parse, parse_at_most, query_of};
 pub use statement::Statement;

@@ -3,7 +3,7 @@
 use std::ops::{ControlFlow, Range};
 
 use crate::walk::walk_mut;
-use sqlparser::ast::{ObjectName, ObjectNamePart, VisitorMut};
+use sqlparser::ast::{ObjectName, ObjectNamePart, Query, VisitorMut};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Span, Token, TokenWithSpan};
@@ -67,6 +67,18 @@ pub fn parse_at_most(script: &str, limit: usize) -> Result<Vec<Parsed>, Error> {
             Ok(Parsed { statement, text, bytes: piece.bytes.clone(), span: piece.span() })
         })
         .collect()
+}
+
+/// The query that a text is; `None` for other statements.
+///
+/// # Errors
+/// The errors of [`parse()`].
+pub fn query_of(text: &str) -> Result<Option<Box<Query>>, Error> {
+    let statement = parse(text)?.into_iter().next().map(|parsed| parsed.statement);
+    Ok(match statement {
+        Some(Statement::Query(query)) => Some(query),
+        _ => None,
+    })
 }
 
 /// True if a prompt may run this input: every statement ends in a semicolon and nothing is open.

@@ -118,15 +118,10 @@ fn relation(tokens: &[TokenWithSpan]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use crate::tokens::split;
+    use crate::tokens::tests::tokens;
 
     #[test]
     fn a_star_with_a_pattern_becomes_a_call() {
-        let tokens = |text: &str| {
-            let tokens = split(text).unwrap().remove(0).tokens;
-            tokens.iter().map(|t| t.token.to_string()).collect::<Vec<_>>().join(" ")
-        };
         for (text, want) in [
             (
                 "SELECT * LIKE 'a%', b FROM t",

@@ -49,8 +49,7 @@ fn values_of_first(query: &Query) -> Result<Option<Query>, Error> {
     let limit = COLUMNS_MAX + 1;
     let text =
         format!("SELECT DISTINCT x::text AS v FROM y WHERE x IS NOT NULL ORDER BY 1 LIMIT {limit}");
-    let template = crate::parse(&text)?.into_iter().next().map(|template| template.statement);
-    if let Some(Statement::Query(mut values)) = template
+    if let Some(mut values) = crate::query_of(&text)?
         && let Some(select) = scope::innermost_mut(&mut values)
     {
         let _ = walk_mut(&mut select.projection, &mut Put(&column));
@@ -217,9 +216,7 @@ impl List {
                 position: Position::of_span(column.span()).or(Position::of_span(span)),
             });
         }
-        let template = crate::parse("SELECT x::text")?.into_iter().next();
-        let template = template.map(|template| template.statement);
-        if let Some(Statement::Query(mut query)) = template
+        if let Some(mut query) = crate::query_of("SELECT x::text")?
             && let Some(select) = scope::innermost_mut(&mut query)
             && let Some(SelectItem::UnnamedExpr(mut text)) = select.projection.pop()
         {

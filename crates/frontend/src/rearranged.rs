@@ -330,11 +330,7 @@ impl Writer<'_> {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use crate::tokens::split;
-
-    fn tokens(text: &str) -> String {
-        let tokens = split(text).unwrap().remove(0).tokens;
-        tokens.iter().map(|t| t.token.to_string()).collect::<Vec<_>>().join(" ")
-    }
+    use crate::tokens::tests::tokens;
 
     #[test]
     fn select_precedes_from() {

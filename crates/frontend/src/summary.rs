@@ -12,7 +12,7 @@ use sqlparser::ast::{Query, TableFactor};
 
 use crate::derived::relation_of;
 use crate::error::Error;
-use crate::{Statement, scope};
+use crate::scope;
 
 /// Maximum columns of a summary: the time to plan it grows with the square of their number.
 const COLUMNS_MAX: usize = 250;
@@ -116,8 +116,7 @@ fn value(aggregate: &str, name: &str, values: Values) -> String {
 
 /// A query with `query` in place of its relation `x`.
 fn around(text: &str, query: &Query) -> Result<Query, Error> {
-    let template = crate::parse(text)?.into_iter().next().map(|template| template.statement);
-    if let Some(Statement::Query(mut outer)) = template
+    if let Some(mut outer) = crate::query_of(text)?
         && let Some(select) = scope::innermost_mut(&mut outer)
         && let Some(place) = relation_of(select)
     {
@@ -130,14 +129,12 @@ fn around(text: &str, query: &Query) -> Result<Query, Error> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
     #[test]
     fn names_are_quoted_and_types_decide_the_aggregates() {
-        let Statement::Query(query) = crate::parse("SELECT 1").unwrap().remove(0).statement else {
-            panic!("a query")
-        };
+        let query = crate::query_of("SELECT 1").unwrap().unwrap();
         assert_eq!(all_of(&query).unwrap().to_string(), "SELECT * FROM (SELECT 1)");
         let column = |values| Summarized { name: "a\"'".into(), dtype: "int64".into(), values };
         let of = |values| summary(&query, &[column(values)]).unwrap().to_string();

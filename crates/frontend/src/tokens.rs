@@ -305,4 +305,4 @@ impl<'a> Offsets<'a> {
 
 #[cfg(test)]
 #[path = "tokens/tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -94,11 +94,8 @@ mod tests {
             let terms: Vec<String> =
                 (0..operands).map(|i| format!("a = {i} AND b > {i}")).collect();
             let sql = format!("SELECT a FROM t WHERE {}", terms.join(" OR "));
-            let query = match tessera_frontend::parse(&sql).unwrap().remove(0).statement {
-                tessera_frontend::Statement::Query(query) => *query,
-                other => panic!("not a query: {other:?}"),
-            };
-            let Statement::Query(query) = statement(query) else { panic!("no query") };
+            let query = tessera_frontend::query_of(&sql).unwrap().unwrap();
+            let Statement::Query(query) = statement(*query) else { panic!("no query") };
             assert_eq!(query.to_string(), sql);
             let block = tessera_frontend::scope::innermost(&query).unwrap();
             assert_eq!(depth(block.selection.as_ref().unwrap()), want, "{operands} operands");

@@ -241,16 +241,11 @@ pub(super) fn name_of(name: &ObjectName) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
     fn size(sql: &str) -> Size {
-        let tessera_frontend::Statement::Query(query) =
-            tessera_frontend::parse(sql).unwrap().remove(0).statement
-        else {
-            panic!("no query")
-        };
-        Count::of(&query)
+        Count::of(&tessera_frontend::query_of(sql).unwrap().unwrap())
     }
 
     fn count(sql: &str) -> u64 {

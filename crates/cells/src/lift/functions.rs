@@ -56,6 +56,7 @@ mod type_names;
 mod uuid_text;
 mod value_at;
 
+pub(crate) use inner::holds;
 pub(super) use inner::{hashed_by, scalar};
 
 use std::sync::Arc;
@@ -93,7 +94,7 @@ pub(super) use nested_text::NestedText;
 use numbered::Numbered;
 pub(super) use numbered::{NUMBERED, PAIR};
 pub(super) use of_arrays::{OfArrays, over_arrays};
-pub(super) use opaque::opaque;
+pub(super) use opaque::{nullable, opaque, operand};
 use percentile::Percentile;
 pub(crate) use percentile::between;
 use reduce::Reduce;

@@ -23,6 +23,7 @@ use tessera_planner::dtype::{Calendar, DType};
 
 use super::along::Along;
 use super::labels::Factors;
+use super::names::name_of;
 use super::relations::plan_cells_in;
 use super::scan::ScanSource;
 use super::table::{ColumnOrigin, calendar, dtype_of};
@@ -104,7 +105,7 @@ fn by_labels(query: &Query, plan: &CellPlan, state: &SessionState) -> Result<Col
             .iter()
             .zip(own)
             .map(|(item, name)| {
-                name_of(item).or(match item {
+                own_name(item).or(match item {
                     SelectItem::UnnamedExpr(_) => None,
                     _ => name,
                 })
@@ -146,14 +147,8 @@ fn by_labels(query: &Query, plan: &CellPlan, state: &SessionState) -> Result<Col
     Ok((columns, names))
 }
 
-fn name_of(item: &SelectItem) -> Option<Arc<str>> {
-    let name = match item {
-        SelectItem::ExprWithAlias { alias, .. } => alias,
-        SelectItem::UnnamedExpr(Expr::Identifier(name)) => name,
-        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => parts.last()?,
-        _ => return None,
-    };
-    Some(name.value.as_str().into())
+fn own_name(item: &SelectItem) -> Option<Arc<str>> {
+    Some(name_of(item)?.value.as_str().into())
 }
 
 fn text_of(item: &SelectItem) -> Option<Arc<str>> {
@@ -208,7 +203,7 @@ fn columns(query: &mut Query) -> Result<Option<Columns>, Error> {
                 Position::of_span(item.span()),
             ));
         }
-        let own = name_of(item);
+        let own = own_name(item);
         // GROUP BY would not distinguish a dimension from a result of the same name.
         if let Some(name) = &own
             && bracketed

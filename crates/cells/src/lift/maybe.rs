@@ -9,22 +9,15 @@
 use std::sync::Arc;
 
 use crate::walk::{Walk, WalkPlan};
-use arrow::datatypes::FieldRef;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, Result, exec_err, plan_err};
-use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::{
-    ColumnarValue, Expr, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Union, Volatility,
-};
+use datafusion::common::{DFSchema, Result};
+use datafusion::logical_expr::{Expr, LogicalPlan, ScalarUDF, Union};
 
-use super::functions::scalar;
-
-const NAME: &str = "tessera_maybe";
+use super::functions::nullable;
 
 /// Wraps the subqueries of a plan that may have no row; names stay the same.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let function = Arc::new(function());
+    let function = nullable();
     let mut is_changed = false;
     plan.map_all_up(|node| {
         let new = match has_one(&node)? {
@@ -50,13 +43,8 @@ fn is_one(expr: &Expr) -> bool {
     column.is_some_and(|column| !column.is_nullable()) && may_be_empty(&inner.subquery)
 }
 
-fn one(expr: Expr, function: &Arc<ScalarUDF>) -> Transformed<Expr> {
-    if is_one(&expr) {
-        let call = ScalarFunction::new_udf(function.clone(), vec![expr]);
-        Transformed::yes(Expr::ScalarFunction(call))
-    } else {
-        Transformed::no(expr)
-    }
+fn one(expr: Expr, function: &ScalarUDF) -> Transformed<Expr> {
+    if is_one(&expr) { Transformed::yes(function.call(vec![expr])) } else { Transformed::no(expr) }
 }
 
 /// False if the plan has a row for any data.
@@ -87,34 +75,6 @@ pub(super) fn of_inputs(plan: LogicalPlan) -> Result<LogicalPlan> {
     let new = DFSchema::new_with_metadata(fields.collect(), schema.metadata().clone())?;
     let new = new.with_functional_dependencies(schema.functional_dependencies().clone())?;
     Ok(LogicalPlan::Union(Union { inputs, schema: Arc::new(new) }))
-}
-
-/// `tessera_maybe(x)`: x, which may be NULL.
-pub(super) fn function() -> ScalarUDF {
-    ScalarUDF::new_from_impl(Maybe { signature: Signature::any(1, Volatility::Immutable) })
-}
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Maybe {
-    signature: Signature,
-}
-
-impl ScalarUDFImpl for Maybe {
-    scalar!(name NAME, signature, type_by_field);
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        match args.arg_fields {
-            [field] => Ok(Arc::new(field.as_ref().clone().with_nullable(true))),
-            _ => plan_err!("{NAME} takes one argument"),
-        }
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        match args.args.into_iter().next() {
-            Some(value) => Ok(value),
-            None => exec_err!("{NAME} takes one argument"),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ use super::table::{CellSource, CellTable, Named};
 use super::{CellRelation, CellTables, Density};
 pub(super) use aggregates::{ARG_MAX, ARG_MIN, TOP_MAX, TOP_MIN};
 use columns::Columns;
-pub(super) use items::{OWN_NAME, given_twice, has_columns};
+pub(super) use items::{OWN_NAME, given_twice, has_columns, name_of};
 use known::Known;
 pub(super) use ours::{RENAMED, WRITTEN, call};
 use spelling::Spelling;

@@ -116,14 +116,13 @@ impl Visitor for Count<'_> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use tessera_frontend::scope;
 
     fn expr(sql: &str) -> Expr {
         let sql = format!("SELECT 1 FROM t WHERE {sql}");
-        let parsed = tessera_frontend::parse(&sql).unwrap().remove(0).statement;
-        let tessera_frontend::Statement::Query(query) = parsed else { panic!("no query") };
+        let query = tessera_frontend::query_of(&sql).unwrap().unwrap();
         scope::innermost(&query).unwrap().selection.clone().unwrap()
     }
 

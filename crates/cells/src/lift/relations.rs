@@ -214,8 +214,7 @@ fn is_known(reference: &RelationRef, context: &Context<'_>) -> bool {
 
 /// `SELECT expr FROM names`.
 fn select(expr: &Expr, names: &[String]) -> Option<Query> {
-    let template = tessera_frontend::parse("SELECT x FROM y").ok()?.into_iter().next()?;
-    let tessera_frontend::Statement::Query(mut query) = template.statement else { return None };
+    let mut query = tessera_frontend::query_of("SELECT x FROM y").ok()??;
     let block = scope::innermost_mut(&mut query)?;
     block.projection = vec![SelectItem::UnnamedExpr(expr.clone())];
     let from = block.from.pop()?;

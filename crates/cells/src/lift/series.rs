@@ -254,8 +254,7 @@ fn zone_of(time: &ScalarValue) -> Option<Arc<str>> {
 
 /// `VALUES (a, b, …)`.
 fn values(row: Vec<sqlparser::ast::Expr>) -> Option<Query> {
-    let template = tessera_frontend::parse("VALUES (0)").ok()?.into_iter().next()?;
-    let tessera_frontend::Statement::Query(mut query) = template.statement else { return None };
+    let mut query = tessera_frontend::query_of("VALUES (0)").ok()??;
     let SetExpr::Values(values) = &mut *query.body else { return None };
     values.rows.first_mut()?.content = row;
     Some(*query)

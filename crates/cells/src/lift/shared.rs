@@ -146,8 +146,7 @@ fn with_what_it_reads(at: usize, ctes: &[Cte], named: &[BTreeMap<String, usize>]
 
 /// `SELECT * FROM name`.
 fn rows_of(name: &str) -> Option<Query> {
-    let parsed = tessera_frontend::parse("SELECT * FROM x").ok()?.into_iter().next()?;
-    let tessera_frontend::Statement::Query(mut query) = parsed.statement else { return None };
+    let mut query = tessera_frontend::query_of("SELECT * FROM x").ok()??;
     let from = scope::innermost_mut(&mut query)?.from.first_mut()?;
     let TableFactor::Table { name: of, .. } = &mut from.relation else { return None };
     *of = ObjectName::from(vec![Ident::new(name)]);

@@ -18,14 +18,10 @@ use sqlparser::ast::Query;
 use tessera_planner::config::Config;
 
 use super::{CellPlan, Density, Form, ScanColumn, plan, session_state};
-use tessera_frontend::Statement;
 use tessera_frontend::error::Error;
 
 fn query(sql: &str) -> Query {
-    match tessera_frontend::parse(sql).unwrap().remove(0).statement {
-        Statement::Query(query) => *query,
-        other => panic!("not a query: {other:?}"),
-    }
+    *tessera_frontend::query_of(sql).unwrap().unwrap()
 }
 
 const FORM: Form = Form { density: Density::Auto, as_tensors: false };

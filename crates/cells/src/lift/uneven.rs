@@ -8,28 +8,20 @@
 //! greatest value, drops the sort by `CAST(ts AS TIME)` of rows in the order of `ts`, and compares `i` itself with -10.
 //! It concludes nothing from a function that it does not know.
 
-use std::sync::Arc;
-
 use crate::walk::{Walk, WalkPlan};
-use arrow::datatypes::{DataType, FieldRef};
+use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, Result, exec_err, plan_err};
+use datafusion::common::{DFSchema, Result};
 use datafusion::logical_expr::expr::Cast;
-use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, LogicalPlan, ReturnFieldArgs, ScalarFunctionArgs,
-    ScalarUDF, ScalarUDFImpl, Signature, Volatility,
-};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, ScalarUDF};
 
-use super::functions::scalar;
+use super::functions::operand;
 use super::guards::is_safe_cast;
-
-const NAME: &str = "tessera_operand";
 
 /// Rewrites the casts of a plan; names and types stay the same.
 pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let function = Arc::new(function());
+    let function = operand();
     plan.map_all_up(|node| {
         if !node.any_expr(|expr| expr.any(|e| Ok(matches!(e, Expr::Cast(_) | Expr::TryCast(_)))))? {
             return Ok(Transformed::no(node));
@@ -40,7 +32,7 @@ pub(super) fn rewrite(plan: LogicalPlan) -> Result<LogicalPlan> {
     .map(|t| t.data)
 }
 
-fn one(expr: Expr, schema: &DFSchema, function: &Arc<ScalarUDF>) -> Transformed<Expr> {
+fn one(expr: Expr, schema: &DFSchema, function: &ScalarUDF) -> Transformed<Expr> {
     match expr {
         Expr::Cast(Cast { expr, field })
             if of(&expr, schema).is_some_and(|from| is_uneven(&from, field.data_type())) =>
@@ -79,41 +71,6 @@ fn is_uneven(from: &DataType, to: &DataType) -> bool {
         Boolean => from.is_numeric(),
         Time32(_) | Time64(_) => matches!(from, Timestamp(..) | Date32 | Date64),
         _ => false,
-    }
-}
-
-/// `tessera_operand(x)`: x.
-pub(super) fn function() -> ScalarUDF {
-    ScalarUDF::new_from_impl(Operand { signature: Signature::any(1, Volatility::Immutable) })
-}
-
-#[derive(Debug, PartialEq, Eq, Hash)]
-struct Operand {
-    signature: Signature,
-}
-
-impl ScalarUDFImpl for Operand {
-    scalar!(name NAME, signature, type_by_field);
-
-    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        match args.arg_fields {
-            [field] => Ok(Arc::clone(field)),
-            _ => plan_err!("{NAME} takes one argument"),
-        }
-    }
-
-    fn evaluate_bounds(&self, inputs: &[&Interval]) -> Result<Interval> {
-        match inputs {
-            [bounds] => Ok((*bounds).clone()),
-            _ => plan_err!("{NAME} takes one argument"),
-        }
-    }
-
-    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        match args.args.into_iter().next() {
-            Some(value) => Ok(value),
-            None => exec_err!("{NAME} takes one argument"),
-        }
     }
 }
 

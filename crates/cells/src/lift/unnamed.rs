@@ -5,10 +5,10 @@ use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::ScalarUDF;
 
 use super::faster::select;
-use super::functions::{NestedText, TimeShift, TimeText, opaque, texts_with_seconds};
-use super::{
-    all_of, always, decimals, guards, join_keys, like, local_time, maybe, nan, order, uneven,
+use super::functions::{
+    NestedText, TimeShift, TimeText, nullable, opaque, operand, texts_with_seconds,
 };
+use super::{all_of, always, decimals, guards, join_keys, like, local_time, nan, order};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unnamed {
@@ -70,8 +70,8 @@ fn plain(name: &str) -> Option<ScalarUDF> {
         texts_with_seconds(),
         NestedText::default().into(),
         opaque(),
-        maybe::function(),
-        uneven::function(),
+        nullable(),
+        operand(),
     ];
     let moved: [ScalarUDF; 2] = [false, true].map(|is_minus| TimeShift::new(is_minus).into());
     let ours = ours.into_iter().chain(moved).chain(local_time::function(local_time::NAME));

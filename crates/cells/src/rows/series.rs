@@ -24,7 +24,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 use futures::stream;
 use std::ops::Range;
 use std::sync::Arc;
@@ -172,20 +172,16 @@ impl SeriesExec {
     /// The series in splits, or `None` if it has only one.
     pub(super) fn split(&self, size: SplitSize) -> Option<Arc<dyn ExecutionPlan>> {
         let SeriesRows::Strided { rows: total, .. } = self.series.values else { return None };
-        let rows = size.rows_of(total);
-        if self.limit.is_some() || total <= rows || self.splits() > 1 {
+        if self.limit.is_some() {
             return None;
         }
-        let partitions = usize::try_from(total.div_ceil(rows)).ok()?;
-        let properties = PlanProperties::clone(&self.properties);
-        let properties =
-            properties.with_partitioning(Partitioning::UnknownPartitioning(partitions));
+        let (split_rows, properties) = size.split(total, &self.properties)?;
         Some(Arc::new(SeriesExec {
             series: self.series.clone(),
             is_read: self.is_read,
             limit: None,
-            split_rows: rows,
-            properties: Arc::new(properties),
+            split_rows,
+            properties,
         }))
     }
 

@@ -217,12 +217,24 @@ pub(super) fn with_partitions(
     equivalence: EquivalenceProperties,
     partitions: usize,
 ) -> Arc<PlanProperties> {
-    Arc::new(PlanProperties::new(
-        equivalence,
-        Partitioning::UnknownPartitioning(partitions),
-        EmissionType::Incremental,
-        Boundedness::Bounded,
-    ))
+    bounded(equivalence, partitions, EmissionType::Incremental)
+}
+
+/// As [`with_partitions`], of a node that emits nothing before it has read its input.
+pub(super) fn after_input(
+    equivalence: EquivalenceProperties,
+    partitions: usize,
+) -> Arc<PlanProperties> {
+    bounded(equivalence, partitions, EmissionType::Final)
+}
+
+fn bounded(
+    equivalence: EquivalenceProperties,
+    partitions: usize,
+    emission: EmissionType,
+) -> Arc<PlanProperties> {
+    let partitions = Partitioning::UnknownPartitioning(partitions);
+    Arc::new(PlanProperties::new(equivalence, partitions, emission, Boundedness::Bounded))
 }
 
 /// Fails unless the partition is the first one.

@@ -56,7 +56,9 @@ use datafusion::physical_plan::joins::{
 };
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, InputOrderMode};
+use datafusion::physical_plan::{
+    ExecutionPlan, ExecutionPlanProperties, InputOrderMode, Partitioning, PlanProperties,
+};
 pub(super) use dictionaries::with_dictionaries;
 pub(super) use exact::with_exact_sorts;
 pub(super) use first::FirstExec;
@@ -102,8 +104,24 @@ impl SplitSize {
     }
 
     /// Rows of a split of a scan with `total` rows.
-    pub(super) fn rows_of(self, total: u64) -> u64 {
+    fn rows_of(self, total: u64) -> u64 {
         self.rows.max(total.div_ceil(SPLITS_MAX))
+    }
+
+    /// The rows of each split of a scan with `total` rows, and the scan's properties in splits; `None` if it is in splits
+    /// already, or has only one.
+    pub(super) fn split(
+        self,
+        total: u64,
+        scan: &PlanProperties,
+    ) -> Option<(u64, Arc<PlanProperties>)> {
+        let rows = self.rows_of(total);
+        if total <= rows || scan.output_partitioning().partition_count() > 1 {
+            return None;
+        }
+        let splits = usize::try_from(total.div_ceil(rows)).ok()?;
+        let properties = scan.clone().with_partitioning(Partitioning::UnknownPartitioning(splits));
+        Some((rows, Arc::new(properties)))
     }
 }
 

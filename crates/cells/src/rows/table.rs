@@ -18,7 +18,7 @@ use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_expr::PhysicalSortExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::statistics::StatisticsArgs;
-use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use std::collections::BTreeMap;
@@ -145,23 +145,18 @@ impl TensorExec {
 
     /// The scan in splits, or `None` if it has only one.
     pub(super) fn split(&self, size: SplitSize) -> Option<Arc<dyn ExecutionPlan>> {
-        let total = self.total();
-        let rows = size.rows_of(total);
-        if self.limit.is_some() || self.scan.top.is_some() || total <= rows || self.splits() > 1 {
+        if self.limit.is_some() || self.scan.top.is_some() {
             return None;
         }
-        let partitions = usize::try_from(total.div_ceil(rows)).ok()?;
-        let properties = PlanProperties::clone(&self.properties);
-        let properties =
-            properties.with_partitioning(Partitioning::UnknownPartitioning(partitions));
+        let (split_rows, properties) = size.split(self.total(), &self.properties)?;
         Some(Arc::new(TensorExec {
             scan: self.scan.clone(),
             runner: self.runner.clone(),
             exploded: self.exploded.clone(),
             limit: None,
-            split_rows: rows,
+            split_rows,
             run: Mutex::default(),
-            properties: Arc::new(properties),
+            properties,
         }))
     }
 

@@ -7,6 +7,7 @@
 //! compare as in SQL: NaN (which has no sign here) is above all numbers, and -0.0 equals 0.0.
 
 use crate::lift::Top;
+use crate::lift::functions::holds;
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray};
 use arrow::datatypes as t;
 use arrow::datatypes::{DataType, TimeUnit};
@@ -95,7 +96,7 @@ impl First {
                 Some(last) if ties => key > last,
                 Some(last) => key >= last,
             };
-            if is_behind || present.is_some_and(|p| p.is_null(i) || !p.value(i)) {
+            if is_behind || !holds(present, i) {
                 continue;
             }
             chosen.push(i as u32);

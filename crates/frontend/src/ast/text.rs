@@ -97,7 +97,6 @@ fn framed(expr: &Expr) -> Option<String> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use super::text;
-    use crate::Statement;
     use sqlparser::ast::SelectItem;
 
     #[test]
@@ -115,15 +114,13 @@ mod tests {
             "tensor(SELECT lat, max(v[0:1]) FROM x GROUP BY lat)",
             "sum(x) OVER (PARTITION BY k ORDER BY i ROWS 2 PRECEDING EXCLUDE TIES)",
         ] {
-            let parsed = crate::parse(&format!("SELECT {written} FROM a")).unwrap().remove(0);
-            let Statement::Query(query) = parsed.statement else { panic!("{written}") };
+            let query = crate::query_of(&format!("SELECT {written} FROM a")).unwrap().unwrap();
             let select = crate::scope::innermost(&query).unwrap();
             let SelectItem::UnnamedExpr(expr) = &select.projection[0] else { panic!("{written}") };
             assert_eq!(text(expr).unwrap(), written);
         }
         let long = format!("SELECT {} FROM a", ["a"; 200].join(" + "));
-        let parsed = crate::parse(&long).unwrap().remove(0);
-        let Statement::Query(query) = parsed.statement else { panic!("no query") };
+        let query = crate::query_of(&long).unwrap().unwrap();
         let select = crate::scope::innermost(&query).unwrap();
         let SelectItem::UnnamedExpr(expr) = &select.projection[0] else { panic!("no item") };
         assert_eq!(text(expr), None);

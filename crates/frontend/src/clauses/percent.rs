@@ -18,7 +18,6 @@ use crate::error::{BindError, Error, Position};
 use crate::functions::is_aggregate;
 use crate::rearranged::PERCENT;
 use crate::scope;
-use crate::statement::Statement;
 use crate::surface::walk::find;
 
 /// Rewrites a query whose limit is a percentage.
@@ -66,10 +65,7 @@ pub(super) fn rewrite(query: &mut Query) -> Result<(), Error> {
     let text = format!(
         "SELECT * EXCLUDE (tessera_row, tessera_rows) FROM (SELECT *, row_number() OVER ({order}) AS tessera_row, count(*) OVER () AS tessera_rows FROM x tessera_body) tessera_numbered WHERE tessera_row > {start} AND tessera_row <= {start} + floor(tessera_rows * {percent} / 100.0) QUALIFY row_number() OVER (ORDER BY tessera_row) > 0"
     );
-    let template = crate::parse(&text)?.into_iter().next();
-    let Some(Statement::Query(mut new)) = template.map(|template| template.statement) else {
-        return Ok(());
-    };
+    let Some(mut new) = crate::query_of(&text)? else { return Ok(()) };
     std::mem::swap(&mut query.body, &mut new.body);
     (query.order_by, query.limit_clause) = (None, None);
     // The limit makes the block one of cells.
@@ -103,14 +99,11 @@ fn is_by_columns(order: &OrderByKind) -> bool {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
-    use crate::Statement;
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use crate::error::Error;
 
     fn of(text: &str) -> Result<String, Error> {
-        let parsed = crate::parse(text)?.remove(0);
-        let Statement::Query(query) = parsed.statement else { panic!("{text}") };
-        Ok(query.to_string())
+        Ok(crate::query_of(text)?.unwrap().to_string())
     }
 
     #[test]

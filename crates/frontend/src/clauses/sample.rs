@@ -13,7 +13,6 @@ use crate::ast::{self, Relation};
 use crate::derived::{derived, relation_of};
 use crate::error::{BindError, Error, Position};
 use crate::scope;
-use crate::statement::Statement;
 
 /// The function of a row's number and a seed; no text can produce its name.
 pub const DRAW: &str = "tessera_draw";
@@ -111,23 +110,17 @@ fn block(sample: &TableSample, span: Span) -> Result<Option<Select>, Error> {
             "SELECT * EXCLUDE (tessera_row, tessera_place) FROM (SELECT *, row_number() OVER (ORDER BY {DRAW}(tessera_row, {seed}), tessera_row) AS tessera_place FROM (SELECT *, row_number() OVER () AS tessera_row FROM x) tessera_rows) tessera_places WHERE tessera_place <= {rows} QUALIFY row_number() OVER (ORDER BY tessera_row) > 0"
         )
     };
-    let template = crate::parse(&text)?.into_iter().next();
-    let Some(Statement::Query(mut query)) = template.map(|template| template.statement) else {
-        return Ok(None);
-    };
-    Ok(scope::innermost_mut(&mut query).cloned())
+    let mut query = crate::query_of(&text)?;
+    Ok(query.as_deref_mut().and_then(scope::innermost_mut).cloned())
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
-    use crate::Statement;
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use crate::error::Error;
 
     fn of(text: &str) -> Result<String, Error> {
-        let parsed = crate::parse(&format!("SELECT * FROM {text}"))?.remove(0);
-        let Statement::Query(query) = parsed.statement else { panic!("{text}") };
-        Ok(query.to_string())
+        Ok(crate::query_of(&format!("SELECT * FROM {text}"))?.unwrap().to_string())
     }
 
     #[test]

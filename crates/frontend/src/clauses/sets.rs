@@ -51,8 +51,7 @@ pub(super) fn expand(key: &mut Expr) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
-    use crate::Statement;
+    #![allow(clippy::unwrap_used, reason = "tests")]
 
     #[test]
     fn items_of_several_columns_become_sets() {
@@ -62,9 +61,8 @@ mod tests {
             ("CUBE ((a, b), (b, c))", "GROUPING SETS ((a, b, c), (a, b), (b, c), ())"),
             ("CUBE (a, c)", "CUBE (a, c)"),
         ] {
-            let mut parsed = crate::parse(&format!("SELECT 1 FROM t GROUP BY {written}")).unwrap();
-            let Statement::Query(query) = parsed.remove(0).statement else { panic!("{written}") };
-            let text = query.to_string();
+            let query = crate::query_of(&format!("SELECT 1 FROM t GROUP BY {written}"));
+            let text = query.unwrap().unwrap().to_string();
             assert!(text.ends_with(&format!("GROUP BY {want}")), "{text}");
         }
         let long = format!("SELECT 1 FROM t GROUP BY CUBE ((a, b){})", ", c".repeat(12));

@@ -378,9 +378,7 @@ pub(super) fn nan_of_nothing(
     }
     let mut nan = l.b.constant(Scalar::from_f64(d, f64::NAN)).at(span)?;
     if l.b.node(x).nullable {
-        let there = l.b.map_op(MapOp::IsValid, &[x]).at(span)?;
-        let any = l.b.reduce(there, ReduceKind::Any, how).at(span)?;
-        nan = l.b.map_op(MapOp::Mask, &[nan, any]).at(span)?;
+        nan = no_rows(l, nan, x, how, span)?;
     }
     l.b.map_op(MapOp::Coalesce, &[result, nan]).at(span)
 }

@@ -121,10 +121,7 @@ fn is_plain(query: &Query) -> bool {
     }
     let mut rest = query.clone();
     let Some(select) = innermost_mut(&mut rest) else { return false };
-    let name = || crate::parse("SELECT x FROM x").ok()?.into_iter().next();
-    let Some(crate::Statement::Query(template)) = name().map(|parsed| parsed.statement) else {
-        return false;
-    };
+    let Ok(Some(template)) = crate::query_of("SELECT x FROM x") else { return false };
     let Some(of_name) = innermost(&template) else { return false };
     select.selection = None;
     select.projection.clone_from(&of_name.projection);

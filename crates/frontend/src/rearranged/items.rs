@@ -91,15 +91,10 @@ impl Writer<'_> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use crate::tokens::split;
+    use crate::tokens::tests::tokens;
 
     #[test]
     fn names_in_front_of_items_and_last_commas() {
-        let tokens = |text: &str| {
-            let tokens = split(text).unwrap().remove(0).tokens;
-            tokens.iter().map(|t| t.token.to_string()).collect::<Vec<_>>().join(" ")
-        };
         for (text, want) in [
             ("SELECT y: a + 1, b FROM t", "SELECT a + 1 AS y , b FROM t"),
             (

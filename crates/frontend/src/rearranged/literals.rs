@@ -162,14 +162,8 @@ fn escaped(letter: char, out: &mut String) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::tokens::split;
-
-    fn tokens(text: &str) -> String {
-        let tokens = split(text).unwrap().remove(0).tokens;
-        tokens.iter().map(|t| t.token.to_string()).collect::<Vec<_>>().join(" ")
-    }
+    use crate::tokens::tests::tokens;
 
     #[test]
     fn patterns_are_regular_expressions() {

@@ -92,15 +92,10 @@ impl Writer<'_> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use crate::tokens::split;
+    use crate::tokens::tests::tokens;
 
     #[test]
     fn samples_of_relations() {
-        let tokens = |text: &str| {
-            let tokens = split(text).unwrap().remove(0).tokens;
-            tokens.iter().map(|t| t.token.to_string()).collect::<Vec<_>>().join(" ")
-        };
         for (sample, want) in [
             ("10%", "( 10 PERCENT )"),
             ("(10%)", "( 10 PERCENT )"),

@@ -2,6 +2,12 @@
 
 use super::split;
 
+/// The tokens of a statement, in SQL's order, with spaces between them.
+pub(crate) fn tokens(text: &str) -> String {
+    let tokens = split(text).unwrap().remove(0).tokens;
+    tokens.iter().map(|t| t.token.to_string()).collect::<Vec<_>>().join(" ")
+}
+
 fn texts(script: &str) -> Vec<&str> {
     split(script).unwrap().into_iter().map(|piece| &script[piece.bytes]).collect()
 }
@@ -27,11 +33,8 @@ fn a_semicolon_terminates() {
 
 #[test]
 fn double_colons_in_brackets_are_two_colons() {
-    let tokens = |text: &str| {
-        split(text).unwrap()[0].tokens.iter().map(|t| t.token.to_string()).collect::<Vec<_>>()
-    };
-    assert_eq!(tokens("a[b::n]").join(" "), "a [ b : : n ]");
-    assert_eq!(tokens("a[b::int]").join(" "), "a [ b :: int ]");
-    assert_eq!(tokens("a[(b::n)]").join(" "), "a [ ( b :: n ) ]");
-    assert_eq!(tokens("a::n").join(" "), "a :: n");
+    assert_eq!(tokens("a[b::n]"), "a [ b : : n ]");
+    assert_eq!(tokens("a[b::int]"), "a [ b :: int ]");
+    assert_eq!(tokens("a[(b::n)]"), "a [ ( b :: n ) ]");
+    assert_eq!(tokens("a::n"), "a :: n");
 }

@@ -12,7 +12,7 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDF, AggregateUDFImpl, EmitTo, GroupsAccumulator,
 };
 
-use super::inner::of_inner;
+use super::inner::{holds, of_inner};
 use super::moments::{Blocks, Column, Summary};
 use super::sliding::{Frame, Partial};
 
@@ -264,9 +264,8 @@ fn pairs<'a>(
     else {
         return internal_err!("corr of {} and {}", x.data_type(), y.data_type());
     };
-    let holds = move |row: usize| filter.is_none_or(|f| f.is_valid(row) && f.value(row));
     let pair = move |row: usize| {
-        let is_pair = x.is_valid(row) && y.is_valid(row) && holds(row);
+        let is_pair = x.is_valid(row) && y.is_valid(row) && holds(filter, row);
         is_pair.then(|| Moments::one(x.value(row), y.value(row)))
     };
     Ok((0..x.len()).map(pair))

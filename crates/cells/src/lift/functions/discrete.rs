@@ -52,6 +52,12 @@ pub(super) fn has_order(of: &DataType) -> bool {
     !of.is_nested()
 }
 
+/// The error for values of a type without an order.
+pub(super) fn unordered<T>(name: &str, of: &DataType) -> Result<T> {
+    let of = spoken(&of.to_string());
+    plan_err!("`{name}` takes values that can be ordered, not {of}")
+}
+
 /// The field of a value of the argument.
 pub(super) fn field_of(name: &str, args: &[FieldRef]) -> Result<FieldRef> {
     let Some(arg) = args.first() else { return internal_err!("`{name}` has no argument") };
@@ -77,10 +83,7 @@ impl AggregateUDFImpl for Discrete {
             [of, part] if has_order(of) && (part.is_numeric() || part.is_null()) => {
                 Ok(vec![of.clone(), DataType::Float64])
             }
-            [of, _] if !has_order(of) => {
-                let of = spoken(&of.to_string());
-                plan_err!("`{NAME}` takes values that can be ordered, not {of}")
-            }
+            [of, _] if !has_order(of) => unordered(NAME, of),
             _ => plan_err!("`{NAME}` takes a column and one number from 0 to 1"),
         }
     }

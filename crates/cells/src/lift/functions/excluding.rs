@@ -34,6 +34,7 @@ use super::super::casts::bare;
 use super::super::labels::{canonical, row_converter};
 use super::super::map_parts;
 use super::super::markers::FRAME;
+use super::inner::holds;
 use crate::rows::go_on;
 use crate::walk::WalkPlan;
 
@@ -322,10 +323,7 @@ impl Partition {
     /// The rows that count, in the order of the arguments.
     fn chosen(&self, rest: &[Range<usize>; 3], condition: Option<&ArrayRef>) -> Vec<u32> {
         let condition = condition.and_then(|condition| condition.as_boolean_opt());
-        let counts = |row: &u32| {
-            let row = *row as usize;
-            condition.is_none_or(|values| values.is_valid(row) && values.value(row))
-        };
+        let counts = |row: &u32| holds(condition, *row as usize);
         let rows = rest.iter().flat_map(|rows| rows.start as u32..rows.end.max(rows.start) as u32);
         let mut rows: Vec<u32> = rows.filter(counts).collect();
         if !self.places.is_empty() {

@@ -13,11 +13,10 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDFImpl, Documentation, Signature, Volatility,
 };
 
-use super::discrete::{has_order, list_of};
+use super::discrete::{has_order, list_of, unordered};
 use super::inner::scalar;
 use super::maps::map_of;
 use super::occurrences::Occurrences;
-use crate::lift::error::spoken;
 
 const NAME: &str = "histogram";
 
@@ -43,10 +42,7 @@ impl AggregateUDFImpl for Histogram {
             [DataType::Dictionary(_, values)] if has_order(values) => Ok(vec![*values.clone()]),
             [DataType::Null] => Ok(vec![DataType::Int64]),
             [of] if has_order(of) => Ok(vec![of.clone()]),
-            [of] => {
-                let of = spoken(&of.to_string());
-                plan_err!("`{NAME}` takes values that can be ordered, not {of}")
-            }
+            [of] => unordered(NAME, of),
             _ => plan_err!("`{NAME}` of rows takes one column"),
         }
     }

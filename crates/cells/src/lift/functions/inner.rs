@@ -1,5 +1,13 @@
 //! Methods that many functions have in common.
 
+use arrow::array::{Array, BooleanArray};
+
+/// True for a row whose condition is true, not NULL; for all rows without conditions.
+#[inline]
+pub(crate) fn holds(conditions: Option<&BooleanArray>, row: usize) -> bool {
+    conditions.is_none_or(|holds| holds.is_valid(row) && holds.value(row))
+}
+
 /// Delegates methods of `AggregateUDFImpl`, or of `ScalarUDFImpl`, to `self.inner`.
 macro_rules! of_inner {
     ($($method:ident),+ $(,)?) => { $(of_inner!(@ $method);)+ };

@@ -16,10 +16,9 @@ use datafusion::logical_expr::{
     Accumulator, AggregateUDFImpl, Documentation, GroupsAccumulator, Signature, Volatility,
 };
 
-use super::discrete::{field_of, has_order};
+use super::discrete::{field_of, has_order, unordered};
 use super::inner::{of_frame, scalar};
 use super::occurrences::Occurrences;
-use crate::lift::error::spoken;
 use counts::{Groups, Whole, kept_as};
 
 const NAME: &str = "mode";
@@ -46,10 +45,7 @@ impl AggregateUDFImpl for Mode {
             // Equal texts of two dictionaries may have different keys.
             [DataType::Dictionary(_, values)] if has_order(values) => Ok(vec![*values.clone()]),
             [of] if has_order(of) => Ok(vec![of.clone()]),
-            [of] => {
-                let of = spoken(&of.to_string());
-                plan_err!("`{NAME}` takes values that can be ordered, not {of}")
-            }
+            [of] => unordered(NAME, of),
             _ => plan_err!("`{NAME}` takes one column"),
         }
     }

@@ -4,9 +4,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, ListArray, UInt32Array};
-use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::compute::take;
+use arrow::array::{Array, ArrayRef, AsArray, ListArray};
 use arrow::datatypes::{DataType, Int64Type};
 use datafusion::common::{Result, exec_err, internal_err, plan_err};
 use datafusion::logical_expr::{
@@ -15,7 +13,7 @@ use datafusion::logical_expr::{
 };
 
 use super::inner::{hashed_by, scalar};
-use super::slice::check;
+use super::slice::chosen;
 
 const WHERE: &str = "list_where";
 const SELECT: &str = "list_select";
@@ -70,46 +68,27 @@ fn element(of: &DataType) -> Option<&DataType> {
 
 impl Chosen {
     fn of_lists(&self, lists: &ListArray, places: &ListArray, rows: usize) -> Result<ArrayRef> {
-        let values = lists.values();
-        let each = 4.0 + values.get_array_memory_size() as f64 / values.len().max(1) as f64;
-        // The elements of an array have offsets of 32 bits.
-        let limit = self.limit.min((f64::from(i32::MAX) * each) as u64);
-        let mut chosen: Vec<Option<u32>> = Vec::new();
-        let mut lengths = Vec::with_capacity(rows);
-        let mut valid = Vec::with_capacity(rows);
-        for row in 0..rows {
-            // One list, or one for each row.
-            let list = if lists.len() == 1 { 0 } else { row };
-            let other = if places.len() == 1 { 0 } else { row };
-            let before = chosen.len();
-            let is_valid = lists.is_valid(list) && places.is_valid(other);
-            if is_valid {
-                let start = i64::from(lists.value_offsets()[list]);
-                let count = i64::from(lists.value_length(list));
-                let place = |at: i64| (1..=count).contains(&at).then(|| (start + at - 1) as u32);
-                let wanted = places.value(other);
-                if wanted.null_count() > 0 {
-                    return exec_err!("`{}`: its second list has a NULL", self.name);
-                }
-                if self.name == WHERE {
-                    let mask = wanted.as_boolean().values().iter();
-                    let positions = (1..).zip(mask).filter(|(_, is_chosen)| *is_chosen);
-                    chosen.extend(positions.map(|(at, _)| place(at)));
-                } else {
-                    let positions = wanted.as_primitive::<Int64Type>().values().iter();
-                    chosen.extend(positions.map(|&at| place(at)));
-                }
+        let choose = |row: usize, (start, count): (i64, i64), chosen: &mut Vec<Option<u32>>| {
+            let row = if places.len() == 1 { 0 } else { row };
+            if places.is_null(row) {
+                return Ok(false);
             }
-            check(self.name, chosen.len() as f64 * each, rows, limit)?;
-            lengths.push(chosen.len() - before);
-            valid.push(is_valid);
-        }
-        let DataType::List(field) = lists.data_type() else {
-            return internal_err!("`{}` of {}", self.name, lists.data_type());
+            let place = |at: i64| (1..=count).contains(&at).then(|| (start + at - 1) as u32);
+            let wanted = places.value(row);
+            if wanted.null_count() > 0 {
+                return exec_err!("`{}`: its second list has a NULL", self.name);
+            }
+            if self.name == WHERE {
+                let mask = wanted.as_boolean().values().iter();
+                let positions = (1..).zip(mask).filter(|(_, is_chosen)| *is_chosen);
+                chosen.extend(positions.map(|(at, _)| place(at)));
+            } else {
+                let positions = wanted.as_primitive::<Int64Type>().values().iter();
+                chosen.extend(positions.map(|&at| place(at)));
+            }
+            Ok(true)
         };
-        let values = take(values, &UInt32Array::from(chosen), None)?;
-        let (offsets, nulls) = (OffsetBuffer::from_lengths(lengths), NullBuffer::from(valid));
-        Ok(Arc::new(ListArray::try_new(Arc::clone(field), offsets, values, Some(nulls))?))
+        chosen(self.name, lists, rows, self.limit, choose)
     }
 }
 

@@ -56,7 +56,7 @@ fn is_position(of: &DataType) -> bool {
 }
 
 /// Refuses a result of `bytes` for `rows` rows.
-pub(super) fn check(name: &str, bytes: f64, rows: usize, limit: u64) -> Result<()> {
+fn check(name: &str, bytes: f64, rows: usize, limit: u64) -> Result<()> {
     if bytes <= limit as f64 {
         return Ok(());
     }
@@ -124,42 +124,55 @@ fn of_texts(
     Ok(Arc::new(parts.finish()))
 }
 
+/// For each row, elements of its list; a single list serves all rows. `choose` gets the row, and where the elements of its
+/// list begin and how many there are. It appends the places of the elements, and returns false where the result is NULL.
+pub(super) fn chosen<P>(
+    name: &str,
+    lists: &ListArray,
+    rows: usize,
+    limit: u64,
+    choose: impl Fn(usize, (i64, i64), &mut Vec<P>) -> Result<bool>,
+) -> Result<ArrayRef>
+where
+    UInt32Array: From<Vec<P>>,
+{
+    let values = lists.values();
+    let each = 4.0 + values.get_array_memory_size() as f64 / values.len().max(1) as f64;
+    // The elements of an array have offsets of 32 bits.
+    let limit = limit.min((f64::from(i32::MAX) * each) as u64);
+    let mut places: Vec<P> = Vec::new();
+    let (mut lengths, mut valid) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
+    for row in 0..rows {
+        let list = if lists.len() == 1 { 0 } else { row };
+        let before = places.len();
+        let of_list = (lists.value_offsets()[list].into(), lists.value_length(list).into());
+        valid.push(lists.is_valid(list) && choose(row, of_list, &mut places)?);
+        check(name, places.len() as f64 * each, rows, limit)?;
+        lengths.push(places.len() - before);
+    }
+    let DataType::List(field) = lists.data_type() else {
+        return internal_err!("`{name}` of {}", lists.data_type());
+    };
+    let values = take(values, &UInt32Array::from(places), None)?;
+    let (offsets, nulls) = (OffsetBuffer::from_lengths(lengths), NullBuffer::from(valid));
+    Ok(Arc::new(ListArray::try_new(Arc::clone(field), offsets, values, Some(nulls))?))
+}
+
 impl Slice {
     fn of_lists(&self, lists: &ListArray, bounds: &[ArrayRef], rows: usize) -> Result<ArrayRef> {
         let bounds: Vec<_> = bounds.iter().map(|of| of.as_primitive::<Int64Type>()).collect();
-        // One list, or one for each row.
-        let list_of = |row: usize| if lists.len() == 1 { 0 } else { row };
-        let values = lists.values();
-        let each = 4.0 + values.get_array_memory_size() as f64 / values.len().max(1) as f64;
-        let mut places: Vec<u32> = Vec::new();
-        let mut lengths = Vec::with_capacity(rows);
-        let mut valid = Vec::with_capacity(rows);
-        for row in 0..rows {
-            let list = list_of(row);
-            let before = places.len();
-            let is_valid = lists.is_valid(list) && bounds.iter().all(|of| of.is_valid(row));
-            if is_valid {
-                let step = bounds.get(2).map_or(1, |of| of.value(row));
-                if step == 0 {
-                    return exec_err!("`{NAME}`: the step of a slice is 0");
-                }
-                let (first, last) = (bounds[0].value(row), bounds[1].value(row));
-                let start = i64::from(lists.value_offsets()[list]);
-                let count = i64::from(lists.value_length(list));
-                places.extend(positions(count, first, last, step).map(|at| (start + at) as u32));
+        chosen(NAME, lists, rows, self.limit, |row, (start, count), places: &mut Vec<u32>| {
+            if !bounds.iter().all(|of| of.is_valid(row)) {
+                return Ok(false);
             }
-            // The elements of an array have offsets of 32 bits.
-            let limit = self.limit.min((f64::from(i32::MAX) * each) as u64);
-            check(NAME, places.len() as f64 * each, rows, limit)?;
-            lengths.push(places.len() - before);
-            valid.push(is_valid);
-        }
-        let DataType::List(field) = lists.data_type() else {
-            return internal_err!("`{NAME}` of {}", lists.data_type());
-        };
-        let values = take(values, &UInt32Array::from(places), None)?;
-        let (offsets, nulls) = (OffsetBuffer::from_lengths(lengths), NullBuffer::from(valid));
-        Ok(Arc::new(ListArray::try_new(Arc::clone(field), offsets, values, Some(nulls))?))
+            let step = bounds.get(2).map_or(1, |of| of.value(row));
+            if step == 0 {
+                return exec_err!("`{NAME}`: the step of a slice is 0");
+            }
+            let (first, last) = (bounds[0].value(row), bounds[1].value(row));
+            places.extend(positions(count, first, last, step).map(|at| (start + at) as u32));
+            Ok(true)
+        })
     }
 }
 

@@ -233,10 +233,7 @@ fn numbered(items: &[SelectItem], number: usize) -> Option<Expr> {
 
 /// The expression of an item that is one column.
 fn value(item: &SelectItem) -> Option<&Expr> {
-    match item {
-        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
-        _ => None,
-    }
+    Some(ast::expr_of(item)?.0)
 }
 
 fn is_called(item: &SelectItem, name: &Ident) -> bool {

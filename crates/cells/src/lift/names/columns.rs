@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use datafusion::logical_expr::TableSource;
 use sqlparser::ast::{
-    Expr, Query, RenameSelectItem, Select, SelectItem, SetExpr, TableFactor, TableWithJoins,
+    Query, RenameSelectItem, Select, SelectItem, SetExpr, TableFactor, TableWithJoins,
 };
 
 use super::super::CellRelation;
 use super::super::cube::Cube;
-use super::items::has_columns;
+use super::items::{has_columns, name_of};
 use super::unnested::Unnested;
 use super::{Cte, Relations, alias_of};
 use tessera_frontend::ast::{self, Relation};
@@ -118,15 +118,7 @@ impl Relations<'_> {
 
 /// The names of items, in lower case.
 fn items(select: &Select) -> impl Iterator<Item = Option<String>> + '_ {
-    select.projection.iter().map(|item| {
-        let name = match item {
-            SelectItem::ExprWithAlias { alias, .. } => alias,
-            SelectItem::UnnamedExpr(Expr::Identifier(name)) => name,
-            SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => parts.last()?,
-            _ => return None,
-        };
-        Some(name.value.to_lowercase())
-    })
+    select.projection.iter().map(|item| Some(name_of(item)?.value.to_lowercase()))
 }
 
 /// The names of `* RENAME (…)`, in lower case.

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{Expr, Ident, LambdaFunction, Select, TableFactor, Value, VisitorMut};
+use sqlparser::ast::{Array, Expr, Ident, LambdaFunction, Select, TableFactor, Value, VisitorMut};
 use tessera_frontend::ast;
 use tessera_frontend::walk::walk_mut;
 
@@ -36,27 +36,20 @@ pub(super) fn of_relations(select: &mut Select) {
     }
 }
 
-/// A list of elements that name columns, or the field of a value that is not a name, as a call; `None` for other
-/// expressions.
-pub(super) fn rewritten(expr: &mut Expr) -> Option<Expr> {
-    list(expr).or_else(|| of_value(expr))
+/// A list of elements that name columns, as a call; `None` for other lists.
+pub(super) fn of_list(list: &mut Array) -> Option<Expr> {
+    let has_names = list.elem.iter().any(names_columns);
+    has_names.then(|| call("make_array", std::mem::take(&mut list.elem)))
 }
 
 /// The fields of a value that is not a name, as calls; `None` for other expressions.
 pub(in crate::lift) fn of_value(expr: &Expr) -> Option<Expr> {
     let (value, fields) = ast::field(expr)?;
-    let text = |field: &Ident| Expr::Value(Value::SingleQuotedString(field.value.clone()).into());
-    let fields = fields.into_iter();
-    Some(fields.fold(value.clone(), |value, field| call("get_field", vec![value, text(field)])))
+    Some(fields.into_iter().cloned().fold(value.clone(), field))
 }
 
-fn list(expr: &mut Expr) -> Option<Expr> {
-    match expr {
-        Expr::Array(array) if array.elem.iter().any(names_columns) => {
-            Some(call("make_array", std::mem::take(&mut array.elem)))
-        }
-        _ => None,
-    }
+fn field(value: Expr, name: Ident) -> Expr {
+    call("get_field", vec![value, Expr::Value(Value::SingleQuotedString(name.value).into())])
 }
 
 /// The name of a relation, in lower case.
@@ -117,15 +110,11 @@ impl VisitorMut for Fields {
             return ControlFlow::Continue(());
         }
         let fields = parts.split_off(self.parts);
-        let mut value = match parts.as_slice() {
+        let value = match parts.as_slice() {
             [parameter] => Expr::Identifier(parameter.clone()),
             _ => Expr::CompoundIdentifier(std::mem::take(parts)),
         };
-        for field in fields {
-            let text = Expr::Value(Value::SingleQuotedString(field.value).into());
-            value = call("get_field", vec![value, text]);
-        }
-        *expr = value;
+        *expr = fields.into_iter().fold(value, field);
         ControlFlow::Continue(())
     }
 }

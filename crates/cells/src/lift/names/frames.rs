@@ -94,8 +94,7 @@ mod tests {
 
     fn checked(frame: &str) -> Result<(), Error> {
         let sql = format!("SELECT sum(x) OVER (ORDER BY i {frame}) FROM t");
-        let parsed = tessera_frontend::parse(&sql).unwrap().remove(0).statement;
-        let tessera_frontend::Statement::Query(mut query) = parsed else { panic!("no query") };
+        let mut query = tessera_frontend::query_of(&sql).unwrap().unwrap();
         let select = scope::innermost_mut(&mut query).unwrap();
         let SelectItem::UnnamedExpr(Expr::Function(call)) = &select.projection[0] else {
             panic!("no call")

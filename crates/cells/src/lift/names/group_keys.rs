@@ -107,14 +107,13 @@ fn distinct(set: Vec<Expr>, items: &[SelectItem]) -> Vec<Expr> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use std::collections::BTreeSet;
     use tessera_frontend::scope;
 
     fn group_by(sql: &str) -> String {
-        let parsed = tessera_frontend::parse(sql).unwrap().remove(0).statement;
-        let tessera_frontend::Statement::Query(mut query) = parsed else { panic!("no query") };
+        let mut query = tessera_frontend::query_of(sql).unwrap().unwrap();
         let select = scope::innermost_mut(&mut query).unwrap();
         rewrite(select, |_| Some(BTreeSet::from(["k".to_string(), "v".to_string()])));
         select.group_by.to_string()

@@ -17,6 +17,16 @@ pub(in crate::lift) fn has_columns(expr: &Expr) -> bool {
     walk::find(expr, &|expr| ast::columns(expr).map(|_| ())).is_some()
 }
 
+/// The name of an item: its alias, or that of its column.
+pub(in crate::lift) fn name_of(item: &SelectItem) -> Option<&Ident> {
+    match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some(alias),
+        SelectItem::UnnamedExpr(Expr::Identifier(name)) => Some(name),
+        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => parts.last(),
+        _ => None,
+    }
+}
+
 /// Gives items with `COLUMNS(…)` that alias, before others name them by their text.
 pub(super) fn name_chosen(select: &mut Select) {
     for item in &mut select.projection {
@@ -31,10 +41,7 @@ pub(super) fn name_chosen(select: &mut Select) {
 
 /// The error for the first unsupported item of a block, or for its WHERE.
 pub(super) fn refused(select: &Select) -> Option<Error> {
-    let of_items = select.projection.iter().find_map(|item| match item {
-        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => value(expr),
-        _ => None,
-    });
+    let of_items = select.projection.iter().find_map(|item| value(ast::expr_of(item)?.0));
     of_items.or_else(|| select.selection.as_ref().and_then(window)).or_else(|| qualify(select))
 }
 
@@ -45,10 +52,7 @@ fn qualify(select: &Select) -> Option<Error> {
         Expr::Function(function) => function.over.as_ref().map(|_| ()),
         _ => None,
     };
-    let items = select.projection.iter().filter_map(|item| match item {
-        SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
-        _ => None,
-    });
+    let items = select.projection.iter().filter_map(|item| Some(ast::expr_of(item)?.0));
     if items.chain([condition]).any(|expr| walk::find(expr, &is_over).is_some()) {
         return None;
     }

@@ -16,7 +16,7 @@
 //! | `a < all(b)` | SQL's quantifier over a list |
 //! | `a = any(b)` | `NOT (a <> ALL(b))` |
 //! | `list_transform(l, (x, i) -> x + i)` | a lambda of pairs: see [`numbered`] |
-//! | `x -> x.b`, `[t.a, 3]`, `f(x).b` | calls: see [`fields`] |
+//! | `x -> x.b`, `[t.a, 3]` | calls: see [`fields`] |
 //! | `MAP {'a': 1}` | `map(make_array('a'), make_array(1))` |
 //! | `list_first(l)`, `struct_pack(a => 1)` | functions of lists and structs: see [`lists`] |
 
@@ -127,8 +127,8 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
             }
         }
         Expr::Lambda(lambda) => fields::of_parameters(lambda),
-        Expr::Array(_) | Expr::CompoundFieldAccess { .. } => {
-            if let Some(new) = fields::rewritten(expr) {
+        Expr::Array(array) => {
+            if let Some(new) = fields::of_list(array) {
                 *expr = new;
             }
         }

@@ -265,14 +265,13 @@ impl VisitorMut for Calls<'_> {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use tessera_frontend::scope;
 
     fn expanded(call: &str, windows: &str) -> Result<String, Error> {
         let sql = format!("SELECT {call} FROM t WINDOW {windows}");
-        let parsed = tessera_frontend::parse(&sql).unwrap().remove(0).statement;
-        let tessera_frontend::Statement::Query(mut query) = parsed else { panic!("no query") };
+        let mut query = tessera_frontend::query_of(&sql).unwrap().unwrap();
         let select = scope::innermost_mut(&mut query).unwrap();
         expand(select, &mut Written::default())?;
         Ok(select.projection[0].to_string())

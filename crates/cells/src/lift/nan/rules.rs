@@ -11,8 +11,8 @@ use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, Operator, ScalarUDF, ScalarUDFImpl, SortExpr,
 };
 
-use super::super::functions::excluding;
-use super::super::{maybe, negated};
+use super::super::functions::{excluding, nullable};
+use super::super::negated;
 use super::intervals;
 use super::member;
 use super::plain::{Each, Member, Plain, holds_floats};
@@ -251,7 +251,7 @@ impl Rules {
                     if list.args.iter().any(|item| item.nullable(schema).unwrap_or(true)) {
                         *is_changed = true;
                         let list = std::mem::take(first);
-                        *first = maybe::function().call(vec![list]);
+                        *first = nullable().call(vec![list]);
                     }
                 }
                 Expr::ScalarFunction(f)

@@ -518,8 +518,7 @@ fn match_names(
 
 /// `SELECT items`.
 fn select_of(items: Vec<SelectItem>) -> Option<Query> {
-    let template = tessera_frontend::parse("SELECT 1").ok()?.into_iter().next()?;
-    let tessera_frontend::Statement::Query(mut query) = template.statement else { return None };
+    let mut query = tessera_frontend::query_of("SELECT 1").ok()??;
     innermost_mut(&mut query)?.projection = items;
     Some(*query)
 }

@@ -9,7 +9,7 @@ use sqlparser::ast::{
     With,
 };
 
-use super::super::names::{call, constraint, constraint_mut};
+use super::super::names::{call, constraint, constraint_mut, name_of};
 use super::super::{context, error};
 use super::{Pass, asof, names};
 use tessera_frontend::error::{Error, Position};
@@ -318,21 +318,12 @@ fn written(factor: &TableFactor) -> Option<Vec<String>> {
         return Some(alias.columns.iter().map(|column| column.name.value.clone()).collect());
     }
     let items = innermost(query?)?.projection.iter();
-    let name = |item: &SelectItem| match item {
-        SelectItem::ExprWithAlias { alias, .. } => Some(alias.value.clone()),
-        SelectItem::UnnamedExpr(Expr::Identifier(name)) => Some(name.value.clone()),
-        SelectItem::UnnamedExpr(Expr::CompoundIdentifier(parts)) => {
-            parts.last().map(|name| name.value.clone())
-        }
-        _ => None,
-    };
-    items.map(name).collect()
+    items.map(|item| Some(name_of(item)?.value.clone())).collect()
 }
 
 /// `SELECT * FROM relation`.
 fn select_all(factor: &TableFactor) -> Option<Query> {
-    let template = tessera_frontend::parse("SELECT * FROM y").ok()?.into_iter().next()?;
-    let tessera_frontend::Statement::Query(mut query) = template.statement else { return None };
+    let mut query = tessera_frontend::query_of("SELECT * FROM y").ok()??;
     let SetExpr::Select(block) = &mut *query.body else { return None };
     debug_assert!(matches!(block.projection.as_slice(), [SelectItem::Wildcard(_)]));
     block.from.first_mut()?.relation = factor.clone();

@@ -34,8 +34,7 @@ impl Pass<'_> {
 
     /// The fields of a struct in a block; `None` for other values, and for those without a plan of their own.
     fn fields_of(&self, value: &Expr, select: &Select) -> Option<Vec<String>> {
-        let template = tessera_frontend::parse("SELECT * FROM y").ok()?.into_iter().next()?;
-        let tessera_frontend::Statement::Query(mut query) = template.statement else { return None };
+        let mut query = tessera_frontend::query_of("SELECT * FROM y").ok()??;
         let SetExpr::Select(block) = &mut *query.body else { return None };
         block.projection = vec![SelectItem::UnnamedExpr(value.clone())];
         block.from.clone_from(&select.from);

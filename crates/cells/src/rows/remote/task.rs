@@ -12,13 +12,11 @@
 
 use super::message::broken;
 use super::{Part, RowsPeers};
-use crate::rows::single::{shown, usual};
+use crate::rows::single::{self, shown, usual};
 use datafusion::common::{internal_datafusion_err, internal_err};
 use datafusion::error::Result;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::EquivalenceProperties;
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
-use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, PlanProperties};
 use datafusion_distributed::{DistributedTaskContext, NetworkCoalesceExec};
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -41,13 +39,13 @@ enum TaskPlace {
 impl TaskExec {
     /// The task that represents a part on the server.
     pub(super) fn elsewhere(part: Arc<Part>) -> Self {
-        let properties = one_of(&part.template);
+        let properties = single::properties(part.template.schema());
         TaskExec { run: TaskPlace::Elsewhere(part), properties }
     }
 
     /// The task of a stage on a worker. All tasks of the stage share the template and with it the build sides of joins.
     pub(super) fn here(template: &Arc<dyn ExecutionPlan>, context: &Arc<TaskContext>) -> Self {
-        let properties = one_of(template);
+        let properties = single::properties(template.schema());
         let (template, context) = (Arc::downgrade(template), Arc::downgrade(context));
         TaskExec { run: TaskPlace::Here { template, context }, properties }
     }
@@ -59,15 +57,6 @@ impl TaskExec {
             TaskPlace::Here { .. } => None,
         }
     }
-}
-
-fn one_of(template: &Arc<dyn ExecutionPlan>) -> Arc<PlanProperties> {
-    Arc::new(PlanProperties::new(
-        EquivalenceProperties::new(template.schema()),
-        Partitioning::UnknownPartitioning(1),
-        EmissionType::Incremental,
-        Boundedness::Bounded,
-    ))
 }
 
 impl fmt::Debug for TaskPlace {
@@ -95,7 +84,7 @@ impl ExecutionPlan for TaskExec {
         partition: usize,
         context: Arc<TaskContext>,
     ) -> Result<SendableRecordBatchStream> {
-        crate::rows::single::check(self.name(), partition)?;
+        single::check(self.name(), partition)?;
         let TaskPlace::Here { template, context: own } = &self.run else {
             return internal_err!("a task of a worker is executed by the server's plan");
         };

@@ -35,12 +35,10 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
 use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
-    PlanProperties,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 use futures::stream;
 use futures::{StreamExt, TryStreamExt};
@@ -237,12 +235,7 @@ impl GroupsExec {
     fn of(aggregate: AggregateExec, elsewhere: Elsewhere) -> Self {
         let mut known = aggregate.properties().equivalence_properties().clone();
         known.clear_orderings();
-        let properties = Arc::new(PlanProperties::new(
-            known,
-            Partitioning::UnknownPartitioning(1),
-            EmissionType::Final,
-            Boundedness::Bounded,
-        ));
+        let properties = single::after_input(known, 1);
         GroupsExec { aggregate, elsewhere, properties }
     }
 

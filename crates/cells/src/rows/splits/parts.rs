@@ -22,7 +22,7 @@ use super::replaced;
 use super::scatter::{Lists, Scatter, Scattered, scattered};
 use super::windows::WindowsExec;
 use crate::rows::IsStopped;
-use crate::rows::single::{only_input, properties, usual};
+use crate::rows::single::{after_input, only_input, properties, usual};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::hash_utils::RandomState;
 use datafusion::common::tree_node::TreeNodeRecursion;
@@ -31,13 +31,10 @@ use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{EquivalenceProperties, LexOrdering, PhysicalExpr};
 use datafusion::physical_plan::aggregates::AggregateExec;
-use datafusion::physical_plan::execution_plan::{
-    Boundedness, EmissionType, apply_expression_roots,
-};
+use datafusion::physical_plan::execution_plan::apply_expression_roots;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
-    PlanProperties,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -193,12 +190,7 @@ pub(in crate::rows) struct PartsExec {
 fn of_parts(known: &EquivalenceProperties, parts: usize) -> Arc<PlanProperties> {
     let mut known = known.clone();
     known.clear_orderings();
-    Arc::new(PlanProperties::new(
-        known,
-        Partitioning::UnknownPartitioning(parts),
-        EmissionType::Final,
-        Boundedness::Bounded,
-    ))
+    after_input(known, parts)
 }
 
 impl PartsExec {

@@ -31,14 +31,10 @@ use datafusion::common::utils::memory::{RecordBatchMemoryCounter, get_record_bat
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::{LexOrdering, PhysicalExpr, PhysicalSortExpr};
-use datafusion::physical_plan::execution_plan::{
-    Boundedness, EmissionType, apply_expression_roots,
-};
+use datafusion::physical_plan::execution_plan::apply_expression_roots;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    ExecutionPlan, ExecutionPlanProperties, Partitioning, PlanProperties,
-};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use files::SortedFiles;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
@@ -90,12 +86,7 @@ impl SortSplitsExec {
         // Constants and equal columns of the input hold for the sorted rows, too.
         let mut known = input.equivalence_properties().clone();
         known.reorder(order.clone())?;
-        let properties = Arc::new(PlanProperties::new(
-            known,
-            Partitioning::UnknownPartitioning(1),
-            EmissionType::Final,
-            Boundedness::Bounded,
-        ));
+        let properties = single::after_input(known, 1);
         Ok(SortSplitsExec { input, order, limit, is_sorted, properties })
     }
 

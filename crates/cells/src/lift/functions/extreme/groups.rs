@@ -10,6 +10,7 @@ use datafusion::common::{Result, internal_err};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
 use super::super::decimal_sum::kept;
+use super::super::inner::holds;
 
 /// One value per group, `None` while the group has no value.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ impl<T: ArrowPrimitiveType + Send + std::fmt::Debug> GroupsAccumulator for Float
         self.best.resize(total, None);
         let wanted = if self.is_min { Ordering::Less } else { Ordering::Greater };
         for (i, &group) in groups.iter().enumerate() {
-            if values.is_null(i) || filter.is_some_and(|f| f.is_null(i) || !f.value(i)) {
+            if values.is_null(i) || !holds(filter, i) {
                 continue;
             }
             let (value, best) = (values.value(i), &mut self.best[group]);

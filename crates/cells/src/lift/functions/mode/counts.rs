@@ -19,6 +19,7 @@ use datafusion::physical_plan::aggregates::order::GroupOrdering;
 use super::NAME;
 use super::near::{Counted, Near};
 use crate::lift::functions::discrete::list_of;
+use crate::lift::functions::holds;
 use crate::lift::labels::canonical;
 
 /// The type in which values are stored: texts as views, which may have more than 2 GiB.
@@ -395,8 +396,7 @@ impl GroupsAccumulator for Groups {
     ) -> Result<Vec<ArrayRef>> {
         let Some(values) = values.first() else { return internal_err!("`{NAME}` of nothing") };
         let mask = counted(values, opt_filter)?;
-        let is_counted =
-            |row| mask.as_ref().is_none_or(|mask| mask.is_valid(row) && mask.value(row));
+        let is_counted = |row| holds(mask.as_ref(), row);
         let lengths: Vec<usize> = (0..values.len()).map(|row| is_counted(row).into()).collect();
         let values = kept(&filtered(values, mask.as_ref())?)?;
         let once = UInt64Array::from(vec![1; values.len()]);

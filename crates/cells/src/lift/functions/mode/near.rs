@@ -6,6 +6,8 @@ use arrow::array::{Array, ArrayRef, BooleanArray, PrimitiveArray, UInt64Array, m
 use arrow::datatypes::{DataType, Int8Type, Int16Type, Int32Type, Int64Type};
 use datafusion::common::{Result, internal_err};
 
+use crate::lift::functions::holds;
+
 /// Maximum counts in the table.
 const COUNTS: usize = 1 << 16;
 
@@ -48,11 +50,10 @@ impl Near {
         total: usize,
     ) -> Result<bool> {
         let values = integers(values)?;
-        let holds = |row: usize| mask.is_none_or(|mask| mask.is_valid(row) && mask.value(row));
         let bounds = match mask {
             None => bounds_of(values.iter().copied()),
             Some(_) => {
-                bounds_of((0..values.len()).filter(|&row| holds(row)).map(|row| values[row]))
+                bounds_of((0..values.len()).filter(|&row| holds(mask, row)).map(|row| values[row]))
             }
         };
         let Some((low, high)) = bounds else { return Ok(true) };
@@ -62,7 +63,7 @@ impl Near {
         let (base, width) = (self.base, self.width);
         let place = |group: usize, value: i64| group * width + value.wrapping_sub(base) as usize;
         for (row, (&group, &value)) in groups.iter().zip(&values).enumerate() {
-            if mask.is_none() || holds(row) {
+            if holds(mask, row) {
                 self.counts[place(group, value)] += 1;
             }
         }

@@ -17,6 +17,7 @@ use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
 use super::selected::Selected;
 use super::{Value, place_of, values_of};
+use crate::lift::functions::holds;
 use crate::rows::go_on;
 
 /// Values are charged with the copies that their results and states need.
@@ -188,11 +189,6 @@ impl<V: Value> Collected<V> {
         let field = Arc::new(Field::new_list_field(self.result.clone(), true));
         Ok(Arc::new(ListArray::try_new(field, offsets, values, nulls)?))
     }
-}
-
-/// True for rows that a FILTER does not exclude.
-fn holds(filter: Option<&BooleanArray>, row: usize) -> bool {
-    filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row))
 }
 
 impl<V: Value> GroupsAccumulator for Collected<V> {

@@ -10,11 +10,12 @@
 //! back.
 
 use super::kernels::CHECKED;
+use crate::clock::nanoseconds;
 use crate::rows::go_on;
 use datafusion::arrow::array::{Array, ArrayRef, DynComparator, make_comparator};
 use datafusion::arrow::compute::kernels::numeric;
 use datafusion::arrow::compute::{SortOptions, cast, concat};
-use datafusion::arrow::datatypes::{DataType, Schema, TimeUnit};
+use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::{Result, ScalarValue, internal_err};
 use datafusion::logical_expr::{WindowFrame, WindowFrameBound, WindowFrameUnits};
@@ -295,12 +296,7 @@ fn in_units(keys: &ArrayRef, by: &ScalarValue) -> Result<Option<(ArrayRef, Scala
     else {
         return Ok(None);
     };
-    let nanoseconds = match unit {
-        TimeUnit::Second => 1_000_000_000,
-        TimeUnit::Millisecond => 1_000_000,
-        TimeUnit::Microsecond => 1000,
-        TimeUnit::Nanosecond => 1,
-    };
+    let nanoseconds = nanoseconds(*unit);
     let all = i128::from(by.days) * DAY + i128::from(by.nanoseconds);
     let has_days = matches!(zone.as_deref(), None | Some("UTC" | "+00:00"));
     if by.months != 0 || !has_days || all % nanoseconds != 0 {

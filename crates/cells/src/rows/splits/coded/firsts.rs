@@ -3,6 +3,7 @@
 //! Keys are compared as what they are, and of each batch only the values that are the best ones so far are copied. The
 //! states are those of DataFusion, which compares rows by functions that it calls for each.
 
+use crate::lift::functions::holds;
 use datafusion::arrow::array::{
     Array, ArrayRef, ArrowPrimitiveType, AsArray, BooleanArray, PrimitiveArray, UInt32Array,
     new_empty_array, new_null_array,
@@ -239,8 +240,7 @@ impl<T: ArrowPrimitiveType> GroupsAccumulator for Firsts<T> {
         match (filter, nulls) {
             (None, None) => self.compare(keys, groups, |_| true),
             (filter, nulls) => self.compare(keys, groups, |row| {
-                filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row))
-                    && nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row))
+                holds(filter, row) && nulls.as_ref().is_none_or(|nulls| nulls.is_valid(row))
             }),
         }
         self.hold(values)
@@ -271,8 +271,7 @@ impl<T: ArrowPrimitiveType> GroupsAccumulator for Firsts<T> {
         filter: Option<&BooleanArray>,
     ) -> Result<Vec<ArrayRef>> {
         let rows = values.first().map_or(0, |values| values.len());
-        let holds = |row| filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row));
-        let is_set: Vec<bool> = (0..rows).map(holds).collect();
+        let is_set: Vec<bool> = (0..rows).map(|row| holds(filter, row)).collect();
         let is_set: ArrayRef = Arc::new(BooleanArray::from(is_set));
         Ok(values.iter().cloned().chain([is_set]).collect())
     }

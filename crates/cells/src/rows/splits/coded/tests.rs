@@ -123,7 +123,8 @@ fn context(schema: SchemaRef, batches: Vec<RecordBatch>, memory: usize) -> Sessi
     context
 }
 
-async fn partial_of(context: &SessionContext, sql: &str) -> AggregateExec {
+/// The lowest aggregate of a statement.
+pub(super) async fn aggregate_of(context: &SessionContext, sql: &str) -> AggregateExec {
     let plan = context.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
     let mut lowest = None;
     plan.each(|node| {
@@ -133,7 +134,11 @@ async fn partial_of(context: &SessionContext, sql: &str) -> AggregateExec {
         Ok(TreeNodeRecursion::Continue)
     })
     .unwrap();
-    let aggregate = lowest.unwrap();
+    lowest.unwrap()
+}
+
+async fn partial_of(context: &SessionContext, sql: &str) -> AggregateExec {
+    let aggregate = aggregate_of(context, sql).await;
     partial(&aggregate, aggregate.input().clone()).unwrap()
 }
 

@@ -3,11 +3,10 @@
 
 use super::super::super::groups::{final_over, partial};
 use super::super::coded;
+use super::super::tests::aggregate_of;
 use super::*;
-use crate::walk::Walk;
 use datafusion::arrow::array::{Date32Array, Float64Array, Int64Array, StringArray};
 use datafusion::arrow::compute::concat_batches;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::MemTable;
 use datafusion::physical_plan::collect;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -41,16 +40,7 @@ async fn results_are_those_of_datafusion() {
         [("a", true), ("d", true), ("a, d", true), ("n, a", false), ("ROLLUP (a, d)", true)]
     {
         let sql = format!("SELECT {calls} FROM t GROUP BY {keys}");
-        let plan = context.sql(&sql).await.unwrap().create_physical_plan().await.unwrap();
-        let mut found = None;
-        plan.each(|node| {
-            if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
-                found = Some(aggregate.clone());
-            }
-            Ok(TreeNodeRecursion::Continue)
-        })
-        .unwrap();
-        let whole = found.unwrap();
+        let whole = aggregate_of(&context, &sql).await;
         let partial = partial(&whole, whole.input().clone()).unwrap();
         let merged = final_over(&partial, Arc::new(partial.clone())).unwrap();
         let own = coded(&merged).unwrap().unwrap();

@@ -1,21 +1,19 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 //! The states of several sets of keys beside those of DataFusion's partial aggregate.
 
+use super::super::tests::aggregate_of;
 use super::super::with_coded_groups;
-use crate::rows::splits::name_of;
-use crate::walk::Walk;
+use crate::rows::splits::{groups, name_of};
 use datafusion::arrow::array::{
     ArrayRef, AsArray, BooleanArray, Date32Array, Float64Array, Int64Array, StringArray,
 };
 use datafusion::arrow::compute::concat_batches;
 use datafusion::arrow::datatypes::Float64Type;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::MemTable;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::GreedyMemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::physical_plan::aggregates::{AggregateExec, AggregateMode};
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use std::sync::Arc;
@@ -66,24 +64,8 @@ async fn partial(sql: &str, memory: usize) -> (Arc<dyn ExecutionPlan>, Arc<TaskC
     let batches: Vec<RecordBatch> = (0..BATCHES).map(rows).collect();
     let table = MemTable::try_new(batches[0].schema(), vec![batches]).unwrap();
     context.register_table("t", Arc::new(table)).unwrap();
-    let plan = context.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
-    let mut found = None;
-    plan.each(|node| {
-        if let Some(aggregate) = node.downcast_ref::<AggregateExec>() {
-            found = Some(aggregate.clone());
-        }
-        Ok(TreeNodeRecursion::Continue)
-    })
-    .unwrap();
-    let whole = found.unwrap();
-    let partial = AggregateExec::try_new(
-        AggregateMode::Partial,
-        whole.group_expr().clone(),
-        whole.aggr_expr().to_vec(),
-        whole.filter_expr().to_vec(),
-        whole.input().clone(),
-        whole.input_schema(),
-    );
+    let whole = aggregate_of(&context, sql).await;
+    let partial = groups::partial(&whole, whole.input().clone());
     (Arc::new(partial.unwrap()), context.task_ctx())
 }
 

@@ -133,7 +133,7 @@ async fn concatenated(
     tasks: Tasks<'_>,
 ) -> Result<RecordBatch> {
     let batches: Vec<RecordBatch> = rows.iter().map(|(batch, _)| batch.clone()).collect();
-    let count = batches.iter().map(RecordBatch::num_rows).sum();
+    let count: usize = batches.iter().map(RecordBatch::num_rows).sum();
     let columns = tasks.each(schema.fields().len(), move |column| {
         let parts = batches.iter().map(|batch| batch.column(column).as_ref());
         let parts: Vec<&dyn Array> = parts.collect();

@@ -14,7 +14,8 @@
 //! * FULL JOIN always has them there ([`numbers::reordered`]).
 //! * Rows of the first side come batch by batch, the last one first. Here they are one batch.
 //!
-//! In memory, matches of integers between close bounds are found in an array ([`lookup`]).
+//! In memory, matches of integers between close bounds are found in an array, those of many other keys in a table that all
+//! threads fill ([`lookup`]).
 //!
 //! Where sums of floats depend on the ends of batches, these are the same in both forms, too ([`JoinRules::is_exact`]).
 
@@ -328,7 +329,11 @@ impl Build {
             }
         };
         let form = Arc::new(Mutex::new(form));
-        let table = match Lookup::of(&join, &held.batches, &context)? {
+        let mut lookup = Lookup::of(&join, &held.batches, &context)?;
+        if lookup.is_none() {
+            lookup = Lookup::hashed(&join, &held.batches, &how.is_stopped, &context).await?;
+        }
+        let table = match lookup {
             Some(lookup) => {
                 *locked(&form) = JoinForm::InMemory;
                 lookup.join(join.right().clone(), how.rules.is_exact)

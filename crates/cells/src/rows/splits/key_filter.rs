@@ -111,11 +111,18 @@ fn rare_max(filter: &Arc<dyn PhysicalExpr>, statistics: &Statistics) -> Option<u
     let mut possible = 1u64;
     for key in filter.children() {
         let column = key.downcast_ref::<Column>()?;
-        let values = statistics.column_statistics.get(column.index()).and_then(values_within);
+        let values = statistics.column_statistics.get(column.index()).and_then(possible_values);
         possible = possible.saturating_mul(values.unwrap_or(rows));
     }
     // Of more keys than fill its words, a Bloom filter lets too many others pass.
     Some((possible.min(rows) / POSSIBLE_OF_RARE).min((WORDS * KEYS_OF_WORD) as u64))
+}
+
+/// The number of values that a column may have: within its bounds, or else in the dictionary of a row group. Texts of a few
+/// values are mostly keys of all rows, and a reader that leaves out none of them decodes them twice.
+fn possible_values(column: &ColumnStatistics) -> Option<u64> {
+    let distinct = column.distinct_count.get_value().map(|count| *count as u64);
+    values_within(column).or(distinct)
 }
 
 /// The number of values that lie within the bounds of a column of integers or times.
@@ -480,6 +487,13 @@ mod tests {
         for at in [2, 3, 4, 5, 6] {
             assert_eq!(of(vec![column(at)], &many), Some(200_000), "column {at}");
         }
+        let texts = ColumnStatistics {
+            distinct_count: Precision::Inexact(320),
+            ..known("a".into(), "b".into())
+        };
+        let few = statistics(Precision::Exact(6_400_000), vec![texts.clone(), texts]);
+        assert_eq!(of(vec![column(0)], &few), Some(10));
+        assert_eq!(of(vec![column(0), column(1)], &few), Some(3_200));
         let sum = BinaryExpr::new(column(0), Operator::Plus, column(0));
         assert_eq!(of(vec![column(0), Arc::new(sum)], &many), None);
         let most = statistics(Precision::Inexact(1 << 40), columns.clone());

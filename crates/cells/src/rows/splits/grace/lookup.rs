@@ -6,7 +6,10 @@
 //! The place of an integer is its distance from the least one; so are those of dates, times and booleans. Several keys
 //! are the digits of one number. DataFusion's join finds a single integer in this way, too; it hashes all other keys, and
 //! copies the columns of both sides. Here rows of the second side that all have one match are returned as they are.
-//! Texts are left to DataFusion: a lookup of their numbers is hardly faster than of their hashes.
+//! Texts, and integers that lie far apart, are hashed here if they are many ([`hashed`]): DataFusion's table is filled by
+//! one thread. Few ones are left to DataFusion: a lookup of their numbers is hardly faster than of their hashes.
+
+mod hashed;
 
 use super::Rows;
 use crate::rows::single;
@@ -26,6 +29,7 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use futures::{StreamExt, TryStreamExt, stream};
+use hashed::Table;
 use std::sync::Arc;
 
 /// The place of keys that have none, and the number of a row that is missing.
@@ -37,14 +41,19 @@ const PLACES_OF_EACH: usize = 16;
 
 /// The rows of a first side by their keys.
 pub(super) struct Lookup {
-    bounds: Vec<Bounds>,
-    /// For each place the first row with its keys, plus one; zero if there is none.
-    first: Vec<u32>,
+    firsts: Firsts,
     /// For each row the next one with the same keys, plus one; zero for the last one. Empty if no keys are the same.
     next: Vec<u32>,
     rows: RecordBatch,
     output: Output,
     _memory: MemoryReservation,
+}
+
+/// The first row of each key.
+enum Firsts {
+    /// For each place the first row with its keys, plus one; zero if there is none.
+    Placed(Vec<Bounds>, Vec<u32>),
+    Hashed(Table),
 }
 
 /// The values of a key.
@@ -133,7 +142,8 @@ impl Lookup {
             }
         }
         let rows = concat_batches(&join.left().schema(), rows.iter().map(|(batch, _)| batch))?;
-        Ok(Some(Lookup { bounds, first, next, rows, output, _memory: memory }))
+        let firsts = Firsts::Placed(bounds, first);
+        Ok(Some(Lookup { firsts, next, rows, output, _memory: memory }))
     }
 
     /// The join with these rows. If `is_exact`, the caller makes batches of equal size.
@@ -160,11 +170,15 @@ impl Lookup {
     /// For each row of the second side the first match, plus one; zero for rows without one.
     fn firsts(&self, rows: &RecordBatch) -> Result<Vec<u32>> {
         let keys = evaluated(&self.output.keys, rows)?;
-        let first = |place: u32| self.first.get(place as usize).copied().unwrap_or(0);
-        if let ([bounds], [key]) = (self.bounds.as_slice(), keys.as_slice()) {
+        let (bounds, all) = match &self.firsts {
+            Firsts::Placed(bounds, all) => (bounds, all),
+            Firsts::Hashed(table) => return table.firsts(&keys, rows.num_rows()),
+        };
+        let first = |place: u32| all.get(place as usize).copied().unwrap_or(0);
+        if let ([bounds], [key]) = (bounds.as_slice(), keys.as_slice()) {
             return of_integers(key, 0, |value| first(bounds.place(value)));
         }
-        let mut places = places_of(&self.bounds, &keys)?;
+        let mut places = places_of(bounds, &keys)?;
         places.iter_mut().for_each(|place| *place = first(*place));
         Ok(places)
     }

@@ -266,11 +266,21 @@ async fn run_in(
     join: Arc<dyn ExecutionPlan>,
     is_stopped: bool,
 ) -> Result<Vec<RecordBatch>> {
+    run_on(4, pool, rules, join, is_stopped).await
+}
+
+async fn run_on(
+    threads: usize,
+    pool: &Arc<Pool>,
+    rules: JoinRules,
+    join: Arc<dyn ExecutionPlan>,
+    is_stopped: bool,
+) -> Result<Vec<RecordBatch>> {
     let is_stopped: IsStopped = Arc::new(move || is_stopped);
     let plan = gathered(with_grace_joins(join, rules, &is_stopped)?);
     let environment = RuntimeEnvBuilder::new().with_memory_pool(pool.clone()).build_arc()?;
     let config = SessionConfig::new().with_batch_size(64);
-    let config = config.with_extension(Arc::new(RowsThreads(4)));
+    let config = config.with_extension(Arc::new(RowsThreads(threads)));
     let context = TaskContext::default().with_session_config(config).with_runtime(environment);
     let rows = collect(plan, Arc::new(context)).await?;
     assert_eq!(pool.reserved(), 0, "all memory is free");
@@ -407,6 +417,58 @@ async fn joins_in_memory_find_all_matches() {
                 let case = format!("{kind}, {keys} keys of {scale}, {} rows", second.len());
                 assert_eq!(found(kind, &rows), want, "{case}");
             }
+        }
+    }
+}
+
+/// Integers far apart, and texts: all threads fill the table.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn joins_of_many_rows_are_the_same_on_any_number_of_threads() {
+    use JoinType::{Inner, Right, RightAnti, RightMark, RightSemi};
+    let row = |id: i64, keys: i64| {
+        let k = id * 7919 % keys;
+        Row { id, k: Some(k << 40).filter(|_| id % 97 != 5), s: k % 3, v: 0 }
+    };
+    let first: Vec<Row> = (0..70_000).map(|id| row(id, 50_021)).collect();
+    let second: Vec<Row> = (0..200).map(|id| row(id, 60_013)).collect();
+    let batch = |rows: &[Row]| {
+        let columns: [(&str, ArrayRef); 4] = [
+            ("id", Arc::new(rows.iter().map(|row| Some(row.id)).collect::<Int64Array>())),
+            ("k", Arc::new(rows.iter().map(|row| row.k).collect::<Int64Array>())),
+            (
+                "s",
+                Arc::new(rows.iter().map(|row| Some(row.s.to_string())).collect::<StringArray>()),
+            ),
+            ("v", Arc::new(rows.iter().map(|row| Some(row.v)).collect::<Int64Array>())),
+        ];
+        RecordBatch::try_from_iter_with_nullable(columns.map(|(name, of)| (name, of, true)))
+            .unwrap()
+    };
+    let scan = |rows: &[Row], partition: usize| {
+        let batches = |rows: &[Row]| rows.chunks(1000).map(batch).collect::<Vec<_>>();
+        let partitions: Vec<_> = rows.chunks(partition).map(batches).collect();
+        MemorySourceConfig::try_new_exec(&partitions, batch(&[]).schema(), None).unwrap()
+    };
+    let key = |name: &str, at| Arc::new(Column::new(name, at)) as Arc<dyn PhysicalExpr>;
+    for kind in [Inner, Right, RightAnti, RightMark, RightSemi] {
+        let want = expected(kind, On { is_all: false }, &first, &second);
+        let on = vec![(key("k", 1), key("k", 1)), (key("s", 2), key("s", 2))];
+        let (left, right) = (scan(&first, 70_000), scan(&second, 90));
+        let (mode, nulls) = (PartitionMode::CollectLeft, NullEquality::NullEqualsNothing);
+        let join = HashJoinExec::try_new(left, right, on, None, &kind, None, mode, nulls, false);
+        let join: Arc<dyn ExecutionPlan> = Arc::new(join.unwrap());
+        let mut table = 0;
+        for threads in [1, 2, 8] {
+            let pool = Pool::new(MUCH, 1 << 40);
+            let rows = run_on(threads, &pool, RULES, join.clone(), false).await.unwrap();
+            assert_eq!(found(kind, &rows), want, "{kind}, {threads} threads");
+            table = pool.peaks[1].load(SeqCst);
+        }
+        // The table is refused memory, and then DataFusion's, too.
+        for most in [[usize::MAX, table - 1], [usize::MAX, table / 2]] {
+            let little = Pool::new(most, 1 << 40);
+            let rows = run_in(&little, RULES, join.clone(), false).await.unwrap();
+            assert_eq!(found(kind, &rows), want, "{kind}, {most:?} bytes");
         }
     }
 }

@@ -1,14 +1,17 @@
 //! Rejects aggregates and functions with OVER in clauses that are computed before them, sets of groups that are no item of
-//! GROUP BY, and DISTINCT in statistics of pairs.
+//! GROUP BY, DISTINCT in statistics of pairs, and numbers of greatest values that are not constant.
 //!
 //! DataFusion rejects aggregates in WHERE. It plans the others, which no operator can compute, and ignores such a
 //! DISTINCT.
 
 use crate::walk::{Walk, WalkPlan};
+use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
+use super::functions::{TOP_COUNT_MAX, top_call};
+use super::names::{TOP_MAX, TOP_MIN};
 use tessera_frontend::error::Error;
 
 /// Checks all nodes of a plan before types are coerced.
@@ -22,7 +25,10 @@ pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
                 "CUBE, ROLLUP and GROUPING SETS cannot be part of an expression, or of each other",
                 "write them as items of GROUP BY: `GROUP BY a, CUBE (b, c)`",
             )),
-            false => refused(node),
+            false => match refused(node) {
+                Some(error) => Some(error),
+                None => uncounted(node)?,
+            },
         };
         match error {
             Some(error) => Err(DataFusionError::External(Box::new(error))),
@@ -89,6 +95,55 @@ fn refused(node: &LogicalPlan) -> Option<Error> {
                 "filter with QUALIFY: `QUALIFY row_number() OVER (ORDER BY sum(v)) <= 3`",
             ))
         }
+        _ => None,
+    }
+}
+
+/// The error for the first `max(x, n)` or `arg_max(x, y, n)` of a node whose n is a column or out of range.
+fn uncounted(node: &LogicalPlan) -> Result<Option<Error>> {
+    let mut found = None;
+    node.each_expr(|expr| {
+        expr.each(|e| {
+            let (name, args) = match e {
+                Expr::AggregateFunction(call) => (call.func.name(), &call.params.args),
+                Expr::WindowFunction(call) => (call.fun.name(), &call.params.args),
+                _ => return Ok(TreeNodeRecursion::Continue),
+            };
+            if [TOP_MAX, TOP_MIN].contains(&name)
+                && let Some((n, columns)) = args.split_last()
+            {
+                found = found.take().or(of_count(n, columns.len(), name == TOP_MAX)?);
+            }
+            Ok(match found {
+                Some(_) => TreeNodeRecursion::Stop,
+                None => TreeNodeRecursion::Continue,
+            })
+        })
+    })?;
+    Ok(found)
+}
+
+/// The error for a number of values that is a column or out of range; `columns` is the number of arguments before it.
+fn of_count(n: &Expr, columns: usize, is_max: bool) -> Result<Option<Error>> {
+    let (call, hint) = top_call(is_max, columns);
+    let of_column = |e: &Expr| matches!(e, Expr::Column(_) | Expr::OuterReferenceColumn(..));
+    let message = if n.any(|e| Ok(of_column(e)))? {
+        format!("`{call}` takes a constant n, not a column")
+    } else if let Some(value) = written(n)
+        && !(1..=TOP_COUNT_MAX).contains(&value)
+    {
+        format!("`{call}` takes an n from 1 to {TOP_COUNT_MAX}, not {value}")
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(error(&message, &hint)))
+}
+
+/// An integer that is written out.
+fn written(n: &Expr) -> Option<i64> {
+    match n {
+        Expr::Literal(ScalarValue::Int64(Some(value)), _) => Some(*value),
+        Expr::Negative(inner) => written(inner)?.checked_neg(),
         _ => None,
     }
 }

@@ -67,6 +67,9 @@ same("SELECT i, s ^@ 'a' AS a, 'a1' ^@ s AS b, s || 'x' ^@ 'a1x' AS c FROM t WHE
 same("SELECT i, ({'a': i, 'b': k}::struct(a double, b text)).b || 'x' AS a, ({'b': i}::struct(a int, b bigint)).a AS b, (CAST({'a': k + 1} AS struct(a double))).a AS c FROM t ORDER BY i")
 same("SELECT s, count(*) FILTER (k > 1) AS a, sum(i) FILTER (WHERE x > 0) AS b, max(k) FILTER (s = 'a1' OR x IS NULL) AS c FROM t GROUP BY s ORDER BY s NULLS LAST")
 same("SELECT i, count(*) FILTER (k > 2) OVER (ORDER BY i) AS a FROM t ORDER BY i")
+same("SELECT i, (CASE WHEN i > 4 THEN {'a': k} END::struct(a int, b text)).a AS a FROM t ORDER BY i")
+f.error("SELECT {'a': i}::struct(b int) FROM t", "type_error: the struct has no field of the type: it has `a`, and the type `b`")
+f.error("SELECT i::struct(b int) FROM t", "type_error: cannot convert int64 to struct")
 f.error("SELECT xor(s, 1) FROM t", "type_error: `xor` is not defined for text and int64")
 f.error("SELECT bit_count(x) FROM t", "type_error: `bit_count` takes an integer, not")
 

@@ -1,15 +1,20 @@
 //! Rejects aggregates and functions with OVER in clauses that are computed before them, sets of groups that are no item of
-//! GROUP BY, DISTINCT in statistics of pairs, and numbers of greatest values that are not constant.
+//! GROUP BY, DISTINCT in statistics of pairs, numbers of greatest values that are not constant, and casts to structs of
+//! values that are no such structs.
 //!
 //! DataFusion rejects aggregates in WHERE. It plans the others, which no operator can compute, and ignores such a
 //! DISTINCT.
 
 use crate::walk::{Walk, WalkPlan};
+use arrow::datatypes::{DataType, Fields};
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::expr::{Cast, TryCast};
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 
+use super::error::spoken;
 use super::functions::{TOP_COUNT_MAX, top_call};
 use super::names::{TOP_MAX, TOP_MIN};
 use tessera_frontend::error::Error;
@@ -27,7 +32,10 @@ pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
             )),
             false => match refused(node) {
                 Some(error) => Some(error),
-                None => uncounted(node)?,
+                None => match uncounted(node)? {
+                    Some(error) => Some(error),
+                    None => of_casts(node)?,
+                },
             },
         };
         match error {
@@ -146,6 +154,71 @@ fn written(n: &Expr) -> Option<i64> {
         Expr::Negative(inner) => written(inner)?.checked_neg(),
         _ => None,
     }
+}
+
+/// The error for the first cast of a node to a struct that the value cannot become.
+fn of_casts(node: &LogicalPlan) -> Result<Option<Error>> {
+    if !node.any_expr(|expr| expr.any(|e| Ok(struct_of(e).is_some())))? {
+        return Ok(None);
+    }
+    let schema = merge_schema(&node.inputs());
+    let mut found = None;
+    node.each_expr(|expr| {
+        expr.each(|e| {
+            // The type of a column of an outer query is unknown here.
+            if let Some((value, fields)) = struct_of(e)
+                && let Ok(of) = value.get_type(&schema)
+            {
+                found = found.take().or(of_struct(&of, fields));
+            }
+            Ok(match found {
+                Some(_) => TreeNodeRecursion::Stop,
+                None => TreeNodeRecursion::Continue,
+            })
+        })
+    })?;
+    Ok(found)
+}
+
+/// The operand and the fields of a cast to a struct.
+fn struct_of(expr: &Expr) -> Option<(&Expr, &Fields)> {
+    let (Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field })) = expr else {
+        return None;
+    };
+    match field.data_type() {
+        DataType::Struct(fields) => Some((&**expr, fields)),
+        _ => None,
+    }
+}
+
+fn of_struct(of: &DataType, to: &Fields) -> Option<Error> {
+    let own = match of {
+        DataType::Null => return None,
+        DataType::Struct(own) => own,
+        other => {
+            let message = format!("cannot convert {} to struct", spoken(&other.to_string()));
+            return Some(
+                Error::cells("type_error", message, None)
+                    .with_hint("a struct is `{'a': x}` or `struct_pack(a := x)`"),
+            );
+        }
+    };
+    if to.iter().any(|field| own.find(field.name()).is_some()) {
+        return None;
+    }
+    let names = |fields: &Fields| {
+        let names = fields.iter().take(5).map(|field| format!("`{}`", field.name()));
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let message = format!(
+        "the struct has no field of the type: it has {}, and the type {}",
+        names(own),
+        names(to)
+    );
+    Some(
+        Error::cells("type_error", message, None)
+            .with_hint("fields are matched by name; `struct_pack(b := x.a)` renames one"),
+    )
 }
 
 fn has_distinct_pairs(call: &Expr) -> bool {

@@ -1,5 +1,5 @@
 //! `hex` and `bin` of integers, texts and bytes, as in DuckDB: the digits of a negative integer are those of its 64 bits,
-//! those of a text have two, or eight, for each byte. `bit_count` counts the ones of an integer in the bits of its type.
+//! those of a text have two, or eight, for each byte. `bit_count` counts the ones among the bits of an integer's type.
 
 use std::sync::Arc;
 

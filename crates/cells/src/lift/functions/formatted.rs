@@ -72,8 +72,8 @@ fn taken(name: &str, types: &[DataType]) -> Result<Vec<DataType>> {
     Ok(all)
 }
 
-/// Checks a format that is written out against the types of its values, so that planning rejects what no row could have.
-/// NULL makes the text NULL, whatever the format is.
+/// Checks a format that is written out against the types of its values. NULL makes the text NULL, whatever the format
+/// is.
 fn check(args: &ReturnFieldArgs<'_>, language: Language) -> Result<()> {
     let constants = args.scalar_arguments;
     let format = constants.first().copied().flatten().and_then(|format| format.try_as_str());

@@ -8,6 +8,7 @@
 //! | `a @ b` | `matmul(a, b)` |
 //! | `a ^ b`, `a ** b` | `power(a, b)`, which DataFusion knows too |
 //! | `a // b` | `BinaryOperator::DuckIntegerDivide` |
+//! | `s ^@ 'a'` | `BinaryOperator::PGStartsWith` |
 //! | `[x + 1 for x in l if x > 2]` | `list_transform(list_filter(l, x -> x > 2), x -> x + 1)` |
 //!
 //! | operators, tightest first | |
@@ -16,7 +17,7 @@
 //! | `[ ]`, `::` | left |
 //! | `^` | right |
 //! | `AT TIME ZONE` | left |
-//! | unary `-` and `+`, `*` `/` `//` `%` `@` | left |
+//! | unary `-` and `+`, `*` `/` `//` `%` `@` `^@` | left |
 //! | binary `+` and `-` | left |
 //! | as in PostgreSQL | |
 
@@ -113,6 +114,8 @@ impl Dialect for TesseraDialect {
         supports_select_wildcard_replace
         supports_select_wildcard_rename
         supports_string_escape_constant
+        // `x::struct(a int)`, whose parentheses `crate::structs` replaces.
+        supports_struct_literal
         // `tensor(SELECT …)`.
         supports_subquery_as_function_arg
         supports_unicode_string_literal
@@ -131,7 +134,8 @@ impl Dialect for TesseraDialect {
 
     fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
         match &parser.peek_token_ref().token {
-            Token::AtSign => Some(Ok(self.prec_value(Precedence::MulDivModOp))),
+            // `^@` has the precedence of `||`.
+            Token::AtSign | Token::CaretAt => Some(Ok(self.prec_value(Precedence::MulDivModOp))),
             Token::Caret => Some(Ok(POWER)),
             // `:` ends a bound of a slice and a key of a dictionary; `:=` names an argument.
             Token::Colon | Token::Assignment => Some(Ok(self.prec_unknown())),

@@ -56,6 +56,7 @@ pub mod scope;
 pub mod seasons;
 pub mod secrets;
 pub mod statement;
+mod structs;
 pub mod summary;
 pub mod surface;
 mod tokens;

@@ -16,7 +16,9 @@
 //! | `first_value(x ORDER BY y IGNORE NULLS)` | `first_value(x IGNORE NULLS ORDER BY y)` |
 //! | `SELECT y: a + 1, b, FROM t` | `SELECT a + 1 AS y, b FROM t` |
 //! | `WITH c AS MATERIALIZED (…)` | `WITH c AS (…)` |
+//! | `count(*) FILTER (k > 1)` | `count(*) FILTER (WHERE k > 1)` |
 
+mod filters;
 mod items;
 mod literals;
 mod samples;
@@ -37,7 +39,7 @@ const RELATION_MAX: usize = 16;
 /// The tokens in SQL's order.
 pub(crate) fn rearranged(tokens: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let tokens = literals::limits(items::unmaterialized(powers(tokens)));
-    let tokens = literals::globs(literals::numbers(tokens));
+    let tokens = filters::filters(literals::globs(literals::numbers(tokens)));
     let out = Vec::with_capacity(tokens.len() + 8);
     let mut writer = Writer { ends: ends(&tokens), tokens: &tokens, out };
     writer.level(0..tokens.len(), 0);
@@ -402,6 +404,14 @@ mod tests {
             (
                 "SELECT f(g(x, 1) ORDER BY y, (z) IGNORE NULLS) OVER (), f(x RESPECT NULLS)",
                 "SELECT f ( g ( x , 1 ) IGNORE NULLS ORDER BY y , ( z ) ) OVER ( ) , f ( x RESPECT NULLS )",
+            ),
+            (
+                "SELECT count(*) FILTER (k > 1), sum(f(x)) FILTER (WHERE k), f(x) FILTER ()",
+                "SELECT count ( * ) FILTER ( WHERE k > 1 ) , sum ( f ( x ) ) FILTER ( WHERE k ) , f ( x ) FILTER ( )",
+            ),
+            (
+                "FROM (FROM t) filter (a) SELECT sum(a) WITHIN GROUP (ORDER BY b) FILTER (a > 0)",
+                "SELECT sum ( a ) WITHIN GROUP ( ORDER BY b ) FILTER ( WHERE a > 0 ) FROM ( SELECT * FROM t ) filter ( a )",
             ),
             (
                 "PIVOT t ON k IN ('a') USING sum(v) AS s, max(w) GROUP BY g ORDER BY g",

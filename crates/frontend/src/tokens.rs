@@ -8,7 +8,7 @@ use sqlparser::tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer, Whit
 use crate::dialect::TesseraDialect;
 use crate::error::{Error, Position};
 use crate::rearranged::rearranged;
-use crate::{asof, exclude, patterns};
+use crate::{asof, exclude, patterns, structs};
 
 /// The tokens of one statement in SQL's order, without white space, comments and the final semicolon.
 #[derive(Debug)]
@@ -89,6 +89,7 @@ fn piece(
     name_lists(&mut tokens);
     asof::mark(&mut tokens);
     exclude::mark(&mut tokens);
+    structs::mark(&mut tokens);
     Some(Piece { tokens, bytes, span: Span::new(start, end), terminated })
 }
 

@@ -111,6 +111,7 @@ use tessera_frontend::error::Error;
 pub(super) use time_shift::TimeShift;
 pub(super) use time_text::{TimeText, readable, texts_with_seconds};
 use top::Top;
+pub(super) use top::{COUNT_MAX as TOP_COUNT_MAX, top_call};
 pub(crate) use uuid_text::uuid_text;
 use value_at::ValueAt;
 

@@ -35,7 +35,7 @@ const AGGREGATES: [(&str, &str, &str); 8] = [
 ];
 
 /// Functions that are rewritten to others.
-const SCALARS: [(&str, &str, &str); 10] = [
+const SCALARS: [(&str, &str, &str); 11] = [
     ("century", "century(t)", "The century of a time: 2001 to 2100 are those of the 21st."),
     ("date_add", "date_add(t, interval)", "A time moved by an interval."),
     ("dayofmonth", "dayofmonth(t)", "The same as `day`."),
@@ -54,6 +54,7 @@ const SCALARS: [(&str, &str, &str); 10] = [
         "True if a constant pattern matches all of a text.",
     ),
     ("weekday", "weekday(t)", "Day of the week, Sunday is 0 and Saturday 6."),
+    ("xor", "xor(x, y)", "Bitwise exclusive or of integers."),
 ];
 
 /// Functions of FROM.

@@ -1,14 +1,22 @@
 //! Rejects aggregates and functions with OVER in clauses that are computed before them, sets of groups that are no item of
-//! GROUP BY, and DISTINCT in statistics of pairs.
+//! GROUP BY, DISTINCT in statistics of pairs, numbers of greatest values that are not constant, and casts to structs of
+//! values that are no such structs.
 //!
 //! DataFusion rejects aggregates in WHERE. It plans the others, which no operator can compute, and ignores such a
 //! DISTINCT.
 
 use crate::walk::{Walk, WalkPlan};
+use arrow::datatypes::{DataType, Fields};
+use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::expr::{Cast, TryCast};
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 
+use super::error::spoken;
+use super::functions::{TOP_COUNT_MAX, top_call};
+use super::names::{TOP_MAX, TOP_MIN};
 use tessera_frontend::error::Error;
 
 /// Checks all nodes of a plan before types are coerced.
@@ -22,7 +30,13 @@ pub(super) fn check(plan: &LogicalPlan) -> Result<()> {
                 "CUBE, ROLLUP and GROUPING SETS cannot be part of an expression, or of each other",
                 "write them as items of GROUP BY: `GROUP BY a, CUBE (b, c)`",
             )),
-            false => refused(node),
+            false => match refused(node) {
+                Some(error) => Some(error),
+                None => match uncounted(node)? {
+                    Some(error) => Some(error),
+                    None => of_casts(node)?,
+                },
+            },
         };
         match error {
             Some(error) => Err(DataFusionError::External(Box::new(error))),
@@ -91,6 +105,120 @@ fn refused(node: &LogicalPlan) -> Option<Error> {
         }
         _ => None,
     }
+}
+
+/// The error for the first `max(x, n)` or `arg_max(x, y, n)` of a node whose n is a column or out of range.
+fn uncounted(node: &LogicalPlan) -> Result<Option<Error>> {
+    let mut found = None;
+    node.each_expr(|expr| {
+        expr.each(|e| {
+            let (name, args) = match e {
+                Expr::AggregateFunction(call) => (call.func.name(), &call.params.args),
+                Expr::WindowFunction(call) => (call.fun.name(), &call.params.args),
+                _ => return Ok(TreeNodeRecursion::Continue),
+            };
+            if [TOP_MAX, TOP_MIN].contains(&name)
+                && let Some((n, columns)) = args.split_last()
+            {
+                found = found.take().or(of_count(n, columns.len(), name == TOP_MAX)?);
+            }
+            Ok(match found {
+                Some(_) => TreeNodeRecursion::Stop,
+                None => TreeNodeRecursion::Continue,
+            })
+        })
+    })?;
+    Ok(found)
+}
+
+/// The error for a number of values that is a column or out of range; `columns` is the number of arguments before it.
+fn of_count(n: &Expr, columns: usize, is_max: bool) -> Result<Option<Error>> {
+    let (call, hint) = top_call(is_max, columns);
+    let of_column = |e: &Expr| matches!(e, Expr::Column(_) | Expr::OuterReferenceColumn(..));
+    let message = if n.any(|e| Ok(of_column(e)))? {
+        format!("`{call}` takes a constant n, not a column")
+    } else if let Some(value) = written(n)
+        && !(1..=TOP_COUNT_MAX).contains(&value)
+    {
+        format!("`{call}` takes an n from 1 to {TOP_COUNT_MAX}, not {value}")
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(error(&message, &hint)))
+}
+
+/// An integer that is written out.
+fn written(n: &Expr) -> Option<i64> {
+    match n {
+        Expr::Literal(ScalarValue::Int64(Some(value)), _) => Some(*value),
+        Expr::Negative(inner) => written(inner)?.checked_neg(),
+        _ => None,
+    }
+}
+
+/// The error for the first cast of a node to a struct that the value cannot become.
+fn of_casts(node: &LogicalPlan) -> Result<Option<Error>> {
+    if !node.any_expr(|expr| expr.any(|e| Ok(struct_of(e).is_some())))? {
+        return Ok(None);
+    }
+    let schema = merge_schema(&node.inputs());
+    let mut found = None;
+    node.each_expr(|expr| {
+        expr.each(|e| {
+            // The type of a column of an outer query is unknown here.
+            if let Some((value, fields)) = struct_of(e)
+                && let Ok(of) = value.get_type(&schema)
+            {
+                found = found.take().or(of_struct(&of, fields));
+            }
+            Ok(match found {
+                Some(_) => TreeNodeRecursion::Stop,
+                None => TreeNodeRecursion::Continue,
+            })
+        })
+    })?;
+    Ok(found)
+}
+
+/// The operand and the fields of a cast to a struct.
+fn struct_of(expr: &Expr) -> Option<(&Expr, &Fields)> {
+    let (Expr::Cast(Cast { expr, field }) | Expr::TryCast(TryCast { expr, field })) = expr else {
+        return None;
+    };
+    match field.data_type() {
+        DataType::Struct(fields) => Some((&**expr, fields)),
+        _ => None,
+    }
+}
+
+fn of_struct(of: &DataType, to: &Fields) -> Option<Error> {
+    let own = match of {
+        DataType::Null => return None,
+        DataType::Struct(own) => own,
+        other => {
+            let message = format!("cannot convert {} to struct", spoken(&other.to_string()));
+            return Some(
+                Error::cells("type_error", message, None)
+                    .with_hint("a struct is `{'a': x}` or `struct_pack(a := x)`"),
+            );
+        }
+    };
+    if to.iter().any(|field| own.find(field.name()).is_some()) {
+        return None;
+    }
+    let names = |fields: &Fields| {
+        let names = fields.iter().take(5).map(|field| format!("`{}`", field.name()));
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let message = format!(
+        "the struct has no field of the type: it has {}, and the type {}",
+        names(own),
+        names(to)
+    );
+    Some(
+        Error::cells("type_error", message, None)
+            .with_hint("fields are matched by name; `struct_pack(b := x.a)` renames one"),
+    )
 }
 
 fn has_distinct_pairs(call: &Expr) -> bool {

@@ -51,6 +51,15 @@ fn distinct_from_binds_as_a_comparison() {
 }
 
 #[test]
+fn prefixes_bind_as_concatenations() {
+    pins(&[
+        ("a || b ^@ c", "(^@ (|| a b) c)"),
+        ("NOT a ^@ b AND c", "(AND (NOT (^@ a b)) c)"),
+        ("a ^@ b::text = c", "(= (^@ a (cast b TEXT)) c)"),
+    ]);
+}
+
+#[test]
 fn integer_division_and_remainder_are_products() {
     pins(&[
         ("a//b", "(// a b)"),

@@ -8,7 +8,8 @@ use datafusion::common::DataFusionError;
 use datafusion::execution::SessionState;
 use tessera_frontend::error::{Error, Position};
 
-use super::super::names::{FLOOR_DIVIDE, POWER};
+use super::super::functions::top_call;
+use super::super::names::{FLOOR_DIVIDE, POWER, TOP_MAX, TOP_MIN};
 use super::super::operators::{SHIFT_LEFT, SHIFT_RIGHT};
 use crate::error::plain;
 pub(crate) use crate::error::spoken;
@@ -212,6 +213,13 @@ fn hint(name: &str, types: &[String]) -> Option<String> {
         }
         (_, [one]) if is_aggregate && one == "text" => {
             format!("convert it: `{name}(x::double)`, or `{name}(try_cast(x AS double))`, which leaves out what is not a number")
+        }
+        (TOP_MAX | TOP_MIN, [columns @ .., _]) => top_call(name == TOP_MAX, columns.len()).1,
+        ("format" | "printf", [first, ..]) if first != "text" => {
+            format!("the first argument is the format, the values follow: `{name}('…', x)`")
+        }
+        ("format" | "printf", _) => {
+            format!("`x::text` is the text of any value: `{name}('…', x::text)`")
         }
         ("date_trunc" | "date_part", _) => {
             "convert to a time: `to_timestamp(seconds)` or `x::timestamp`".into()

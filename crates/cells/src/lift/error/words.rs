@@ -131,6 +131,7 @@ fn of_operator(operator: &str, left: &str, right: &str) -> Words {
         _ if has("bool") => "convert the condition: `(x > 0)::int`",
         _ => "convert one side to the type of the other one: `x::double`, `x::text`",
     };
+    let operator = if operator == "BIT_XOR" { "xor" } else { operator };
     let message = format!("`{operator}` is not defined for {left} and {right}");
     ("type_error", message, hint)
 }
@@ -407,6 +408,10 @@ mod tests {
             (
                 "Cannot coerce arithmetic expression Utf8 + Float32 to valid types",
                 "`+` is not defined for text and float32",
+            ),
+            (
+                "Cannot infer common type for bitwise operation Utf8 BIT_XOR Int64",
+                "`xor` is not defined for text and int64",
             ),
             (
                 "Cannot get result type for temporal operation Timestamp(µs) + Timestamp(µs): Invalid argument error: no",

@@ -8,13 +8,15 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, StringBuilder};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
-use datafusion::common::{Result, exec_err, internal_err, plan_err};
-use datafusion::logical_expr::ScalarUDF;
+use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err, internal_err, plan_err};
+use datafusion::logical_expr::{ReturnFieldArgs, ScalarUDF};
 
 use super::OfArrays;
 use super::hashes::is_text;
-use crate::lift::error::spoken;
+use crate::error::plain;
+use crate::lift::error::{InCall, spoken};
 use pattern::{Language, Piece};
+use tessera_frontend::error::Error;
 use written::Value;
 
 pub(super) fn functions() -> [ScalarUDF; 2] {
@@ -26,12 +28,14 @@ pub(super) fn functions() -> [ScalarUDF; 2] {
     });
     [
         format
+            .checked(|args| check(args, Language::Braces))
             .documented(
                 "format('{} {:.2f}', x, …)",
                 "A text with values in its brackets: `{}`, `{:05d}`, `{:>8.2f}`, `{1}`.",
             )
             .udf(),
         printf
+            .checked(|args| check(args, Language::Percents))
             .documented(
                 "printf('%s %.2f', x, …)",
                 "A text with values in the places of C's `%s`, `%05d`, `%.2f`.",
@@ -54,17 +58,64 @@ fn taken(name: &str, types: &[DataType]) -> Result<Vec<DataType>> {
             DataType::UInt64 => DataType::UInt64,
             of if of.is_integer() => DataType::Int64,
             of if of.is_numeric() => DataType::Float64,
-            DataType::Null | DataType::Boolean | DataType::Date32 => DataType::Utf8,
+            DataType::Null => DataType::Null,
+            DataType::Boolean | DataType::Date32 => DataType::Utf8,
             of if is_text(of) => DataType::Utf8,
             of => {
                 let (number, of) = (at + 2, spoken(&of.to_string()));
                 return plan_err!(
-                    "argument {number} of `{name}` must be a number or a text, not {of}; convert with `x::text`"
+                    "argument {number} of `{name}` must be a number or a text, not {of}"
                 );
             }
         });
     }
     Ok(all)
+}
+
+/// Checks a format that is written out against the types of its values. NULL makes the text NULL, whatever the format
+/// is.
+fn check(args: &ReturnFieldArgs<'_>, language: Language) -> Result<()> {
+    let constants = args.scalar_arguments;
+    let format = constants.first().copied().flatten().and_then(|format| format.try_as_str());
+    let Some(format) = format.flatten() else { return Ok(()) };
+    let values = args.arg_fields.get(1..).unwrap_or_default();
+    if constants.iter().any(|constant| constant.is_some_and(ScalarValue::is_null))
+        || values.iter().any(|field| field.data_type().is_null())
+    {
+        return Ok(());
+    }
+    let checked = pattern::parsed(format, language).and_then(|pieces| {
+        pieces.iter().try_for_each(|piece| match piece {
+            Piece::Text(_) => Ok(()),
+            Piece::Value(at, spec) => match values.get(*at) {
+                Some(field) => match example(field.data_type()) {
+                    Some(value) => spec.write(&mut String::new(), &value, language),
+                    None => Ok(()),
+                },
+                None => no_value(format, *at, language),
+            },
+        })
+    });
+    checked.map_err(|error| {
+        let message = plain(&error.strip_backtrace()).to_string();
+        let error = Error::cells("invalid_argument", message, None).with_hint(language.hint());
+        let function = language.function().to_string();
+        DataFusionError::External(Box::new(InCall { function, error }))
+    })
+}
+
+/// A value of one of the types that arguments are converted to.
+fn example(of: &DataType) -> Option<Value<'static>> {
+    match of {
+        DataType::Int64 | DataType::UInt64 => Some(Value::Integer(65)),
+        DataType::Float64 => Some(Value::Float(0.5)),
+        DataType::Utf8 => Some(Value::Text("a")),
+        _ => None,
+    }
+}
+
+fn no_value<T>(format: &str, at: usize, language: Language) -> Result<T> {
+    exec_err!("`{}`: '{format}' has no value {}", language.function(), at + 1)
 }
 
 fn formatted(arrays: &[ArrayRef], language: Language) -> Result<ArrayRef> {
@@ -76,7 +127,8 @@ fn formatted(arrays: &[ArrayRef], language: Language) -> Result<ArrayRef> {
     let mut known: Option<(&str, Vec<Piece>)> = None;
     let (mut text, mut bytes) = (String::new(), 0);
     for row in 0..patterns.len() {
-        if arrays.iter().any(|array| array.is_null(row)) {
+        // An array without a type has no mask.
+        if arrays.iter().any(|array| array.data_type().is_null() || array.is_null(row)) {
             out.append_null();
             continue;
         }
@@ -91,10 +143,7 @@ fn formatted(arrays: &[ArrayRef], language: Language) -> Result<ArrayRef> {
                 Piece::Text(own) => text.push_str(own),
                 Piece::Value(at, spec) => match values.get(*at) {
                     Some(array) => spec.write(&mut text, &value_of(array, row)?, language)?,
-                    None => {
-                        let function = language.function();
-                        return exec_err!("`{function}`: '{pattern}' has no value {}", at + 1);
-                    }
+                    None => return no_value(pattern, *at, language),
                 },
             }
         }

@@ -1,17 +1,22 @@
 //! Functions without state, which compute an array from arrays.
 
+use std::sync::Arc;
+
 use arrow::array::ArrayRef;
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{Result, not_impl_err};
 use datafusion::logical_expr::{
-    ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    ColumnarValue, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility,
 };
 
 use super::inner::{hashed_by, scalar};
 
 /// The types that the arguments of a function of that name are converted to.
 type Takes = fn(&str, &[DataType]) -> Result<Vec<DataType>>;
+
+/// Rejects arguments whose types fit, by their constants.
+type Check = fn(&ReturnFieldArgs<'_>) -> Result<()>;
 
 /// A function of arrays. Functions of one name are equal.
 #[derive(Debug)]
@@ -21,6 +26,7 @@ pub(in crate::lift) struct OfArrays {
     signature: Signature,
     documentation: Option<Documentation>,
     takes: Option<Takes>,
+    check: Option<Check>,
     returns: DataType,
     compute: fn(&[ArrayRef]) -> Result<ArrayRef>,
 }
@@ -33,8 +39,8 @@ impl OfArrays {
         returns: DataType,
         compute: fn(&[ArrayRef]) -> Result<ArrayRef>,
     ) -> Self {
-        let (aliases, documentation, takes) = (Vec::new(), None, None);
-        OfArrays { name, aliases, signature, documentation, takes, returns, compute }
+        let (aliases, documentation, takes, check) = (Vec::new(), None, None, None);
+        OfArrays { name, aliases, signature, documentation, takes, check, returns, compute }
     }
 
     /// A function of arguments that are converted to these types.
@@ -50,6 +56,11 @@ impl OfArrays {
 
     pub(super) fn documented(self, syntax: &str, about: &str) -> Self {
         OfArrays { documentation: Some(super::documented(syntax, about)), ..self }
+    }
+
+    /// Adds a check of the arguments, which planning makes once their types are converted.
+    pub(super) fn checked(self, check: Check) -> Self {
+        OfArrays { check: Some(check), ..self }
     }
 
     /// Adds another name.
@@ -89,6 +100,13 @@ impl ScalarUDFImpl for OfArrays {
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         Ok(self.returns.clone())
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        if let Some(check) = self.check {
+            check(&args)?;
+        }
+        Ok(Arc::new(Field::new(self.name, self.returns.clone(), true)))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {

@@ -24,7 +24,23 @@ use crate::lift::labels::canonical;
 use crate::lift::names::{TOP_MAX, TOP_MIN};
 
 /// Maximum values of a list, as in DuckDB.
-const COUNT_MAX: i64 = 999_999;
+pub(in crate::lift) const COUNT_MAX: i64 = 999_999;
+
+/// The call with that number of columns before its number as it is written, and what to write, for errors.
+pub(in crate::lift) fn top_call(is_max: bool, columns: usize) -> (String, String) {
+    let (name, function, superlative, comparative) = match is_max {
+        true => ("max", "greatest", "greatest", "greater"),
+        false => ("min", "least", "smallest", "smaller"),
+    };
+    if columns > 1 {
+        let hint = format!("write a number: `arg_{name}(x, y, 3)` is a list of 3 values");
+        return (format!("arg_{name}(x, y, n)"), hint);
+    }
+    let hint = format!(
+        "`{name}(x, 3)` is a list of the 3 {superlative} values of a column, `{function}(x, y)` the {comparative} one of two values"
+    );
+    (format!("{name}(x, n)"), hint)
+}
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct Top {
@@ -86,8 +102,8 @@ impl AggregateUDFImpl for Top {
             return plan_err!("{} take one or two columns and a number", self.written());
         };
         if !n.is_integer() && !n.is_null() {
-            let of = spoken(&n.to_string());
-            return plan_err!("{} take an integer n, not {of}", self.written());
+            let (call, _) = top_call(self.is_max, columns.len());
+            return plan_err!("`{call}` takes an integer n, not {}", spoken(&n.to_string()));
         }
         let is_key = |at: usize| at + 1 == columns.len();
         let mut taken = Vec::with_capacity(types.len());

@@ -6,18 +6,30 @@
 //! ```
 //! DataFusion knows aliases in GROUP BY, HAVING, QUALIFY and ORDER BY. An alias of an expression that has another value
 //! each time (`random()`) is no name here.
+//!
+//! In HAVING, DataFusion takes a name that is both a column and an alias for the column, which has no value in a group
+//! unless it is a key:
+//!
+//! ```text
+//! SELECT k, sum(v) AS v FROM t GROUP BY k HAVING v > 3
+//!   ⇒  SELECT k, sum(v) AS v FROM t GROUP BY k HAVING (sum(v)) > 3
+//! ```
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
-use sqlparser::ast::{Expr, Select, SelectItem};
-use tessera_frontend::ast::function_name;
+use sqlparser::ast::{Expr, Function, GroupByExpr, Select, SelectItem, Value, VisitorMut};
+use tessera_frontend::ast::{expr_of, function_name};
 use tessera_frontend::error::Error;
+use tessera_frontend::functions::is_aggregate;
 use tessera_frontend::surface::walk::find;
+use tessera_frontend::walk::walk_mut;
 
 use super::super::parts::{Parts, Written};
 use super::super::using::replace_in;
 use super::columns::Columns;
+use crate::walk::counts_queries;
 
 /// Functions that have another value at each call.
 const VOLATILE: [&str; 2] = ["random", "uuid"];
@@ -31,6 +43,7 @@ pub(super) fn replace(
     columns: impl Fn(&Select) -> Columns,
     written: &mut Written,
 ) -> Result<(), Error> {
+    replace_in_having(select, &columns, written)?;
     let names = mentioned(select);
     if names.is_empty() {
         return Ok(());
@@ -129,4 +142,125 @@ fn is_volatile(expr: &Expr) -> bool {
         VOLATILE.contains(&name.as_str()).then_some(())
     };
     find(expr, &is_call).is_some()
+}
+
+/// Replaces names in HAVING that are aliases of aggregates and columns, but no keys of GROUP BY.
+fn replace_in_having(
+    select: &mut Select,
+    columns: &dyn Fn(&Select) -> Columns,
+    written: &mut Written,
+) -> Result<(), Error> {
+    let Some(condition) = &select.having else { return Ok(()) };
+    let keys = keys(&select.group_by, &select.projection);
+    let mut known: BTreeMap<String, Expr> = BTreeMap::new();
+    for item in &select.projection {
+        let SelectItem::ExprWithAlias { expr, alias } = item else { continue };
+        let name = alias.value.to_lowercase();
+        if !keys.contains(&name) && is_of_groups(expr) {
+            known.entry(name).or_insert_with(|| Expr::Nested(Box::new(expr.clone())));
+        }
+    }
+    let names = names_of(condition, &known.keys().cloned().collect());
+    if names.is_empty() {
+        return Ok(());
+    }
+    let Some(columns) = columns(select) else { return Ok(()) };
+    known.retain(|name, _| columns.contains(name));
+    let size = |name: &String| {
+        let expr = known.get(&name.to_lowercase())?;
+        Some((name.clone(), Parts::of(expr, &BTreeMap::new())))
+    };
+    let sizes: BTreeMap<String, Parts> = names.iter().filter_map(size).collect();
+    if let Some(condition) = &mut select.having {
+        written.add(Parts::of(condition, &sizes), condition)?;
+        let _ = walk_mut(condition, &mut InHaving { known: &known, queries: 0, closed: 0 });
+    }
+    Ok(())
+}
+
+/// The names of the columns that are keys of groups, in lower case.
+fn keys(group_by: &GroupByExpr, items: &[SelectItem]) -> BTreeSet<String> {
+    let GroupByExpr::Expressions(keys, _) = group_by else { return BTreeSet::new() };
+    let all = keys.iter().flat_map(|key| match key {
+        Expr::Rollup(sets) | Expr::Cube(sets) | Expr::GroupingSets(sets) => {
+            sets.iter().flatten().collect::<Vec<_>>()
+        }
+        key => vec![key],
+    });
+    all.filter_map(|key| column(key, items)).collect()
+}
+
+/// The column that a key is, perhaps by the number of an item.
+fn column(key: &Expr, items: &[SelectItem]) -> Option<String> {
+    let name = match key {
+        Expr::Identifier(name) => name,
+        Expr::CompoundIdentifier(parts) => parts.last()?,
+        Expr::Value(number) => {
+            let Value::Number(text, _) = &number.value else { return None };
+            let item = items.get(text.parse::<usize>().ok()?.checked_sub(1)?)?;
+            match expr_of(item)?.0 {
+                Expr::Identifier(name) => name,
+                Expr::CompoundIdentifier(parts) => parts.last()?,
+                _ => return None,
+            }
+        }
+        _ => return None,
+    };
+    Some(name.value.to_lowercase())
+}
+
+/// True for an expression over aggregates, without functions with OVER.
+fn is_of_groups(expr: &Expr) -> bool {
+    let has = |is_one: fn(&Function) -> bool| {
+        let look = |e: &Expr| match e {
+            Expr::Function(function) => is_one(function).then_some(()),
+            _ => None,
+        };
+        find(expr, &look).is_some()
+    };
+    has(aggregates) && !has(|function| function.over.is_some())
+}
+
+fn aggregates(function: &Function) -> bool {
+    function.over.is_none() && is_aggregate(&function.name.to_string())
+}
+
+struct InHaving<'a> {
+    /// The expressions of aliases, by their names in lower case.
+    known: &'a BTreeMap<String, Expr>,
+    queries: usize,
+    /// Number of open aggregates and lambdas, whose names are columns and parameters.
+    closed: usize,
+}
+
+impl InHaving<'_> {
+    fn closes(expr: &Expr) -> usize {
+        usize::from(match expr {
+            Expr::Function(function) => aggregates(function),
+            other => matches!(other, Expr::Lambda(_)),
+        })
+    }
+}
+
+impl VisitorMut for InHaving<'_> {
+    type Break = ();
+
+    counts_queries!(queries);
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        self.closed += Self::closes(expr);
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        self.closed -= Self::closes(expr);
+        if self.queries == 0
+            && self.closed == 0
+            && let Expr::Identifier(name) = &*expr
+            && let Some(new) = self.known.get(&name.value.to_lowercase())
+        {
+            *expr = new.clone();
+        }
+        ControlFlow::Continue(())
+    }
 }

@@ -9,6 +9,7 @@
 //! | `INTERVAL (n) DAY`, `INTERVAL '1 quarter'` | `to_days(n)`, `INTERVAL '3 months'`: see [`intervals`] |
 //! | `date_add(t, i)`, `age(t)` | `t + i`, `age(CURRENT_DATE, t)` |
 //! | `now()`, `CURRENT_DATE` | the time at which the statement was accepted, the same throughout the statement |
+//! | `xor(a, b)`, `a ^@ b` | `a # b`, `starts_with(a, b)` |
 //! | `where(c, x, y)`, `if(c, x, y)` | `CASE WHEN c THEN x ELSE y END` |
 //! | `e()`, `nan()`, `inf()` | the `float64` |
 //! | `std(x)`, `sign(x)` | DataFusion's names: `stddev(x)`, `signum(x)` |
@@ -108,7 +109,7 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
             {
                 let today = FunctionArgExpr::Expr(now(now_us, true));
                 list.args.insert(0, FunctionArg::Unnamed(today));
-            } else if let Some(new) = full_match(function, &lower) {
+            } else if let Some(new) = other(function, &lower) {
                 *expr = new;
             } else if lower == "date_add"
                 && let FunctionArguments::List(list) = &function.args
@@ -137,6 +138,11 @@ pub(super) fn rewrite(expr: &mut Expr, now_us: i64) {
     }
 }
 
+/// Calls that become one other expression.
+fn other(function: &Function, name: &str) -> Option<Expr> {
+    full_match(function, name).or_else(|| exclusive(function, name))
+}
+
 /// `regexp_full_match(s, 'p')` as `regexp_like(s, '^(?:p)$')`; `None` for other calls and patterns.
 fn full_match(function: &Function, name: &str) -> Option<Expr> {
     if name != "regexp_full_match" {
@@ -147,6 +153,17 @@ fn full_match(function: &Function, name: &str) -> Option<Expr> {
     let Value::SingleQuotedString(pattern) = &mut pattern.value else { return None };
     *pattern = format!("^(?:{pattern})$");
     Some(Expr::Function(aggregates::with(function, "regexp_like", args)))
+}
+
+/// `xor(a, b)` as `(a # b)`; `None` for other calls.
+fn exclusive(function: &Function, name: &str) -> Option<Expr> {
+    if name != "xor" {
+        return None;
+    }
+    let args = <[Expr; 2]>::try_from(aggregates::arguments(function)?).ok()?;
+    let [left, right] = args.map(|arg| Box::new(Expr::Nested(Box::new(arg))));
+    let bits = Expr::BinaryOp { left, op: BinaryOperator::PGBitwiseXor, right };
+    Some(Expr::Nested(Box::new(bits)))
 }
 
 fn of_entries(map: &mut Map) -> Expr {

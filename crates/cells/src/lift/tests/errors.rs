@@ -57,6 +57,40 @@ fn calls_that_fit_no_signature_are_placed_and_named_as_written() {
 }
 
 #[test]
+fn constants_of_calls_are_checked_by_planning() {
+    for (call, told) in [
+        (
+            "format('{:d}', place)",
+            "invalid_argument: `format`: the format 'd' does not take a text | Some((1, 8)) | `{}` takes any value",
+        ),
+        (
+            "printf('%s %d', t2m)",
+            "invalid_argument: `printf`: '%s %d' has no value 2 | Some((1, 8)) | `%s` takes any value",
+        ),
+        (
+            "printf('%d', [1])",
+            "type_error: argument 2 of `printf` must be a number or a text, not list | Some((1, 8)) | `x::text` is the text of any value",
+        ),
+        (
+            "max(t2m, flag)",
+            "plan_error: `max(x, n)` takes a constant n, not a column | Some((1, 8)) | `max(x, 3)` is a list",
+        ),
+        (
+            "Min(t2m, t2m)",
+            "type_error: `min(x, n)` takes an integer n, not float64 | Some((1, 8)) | `min(x, 3)` is a list",
+        ),
+        (
+            "arg_min(t2m, lat, -1)",
+            "plan_error: `arg_min(x, y, n)` takes an n from 1 to 999999, not -1 | Some((1, 8)) | ",
+        ),
+    ] {
+        let got = code(&format!("SELECT {call} FROM era5 WHERE lat > 0"));
+        assert!(got.starts_with(told), "{call}: {got}");
+    }
+    assert!(planned("SELECT format('{:d}', NULL) FROM era5 WHERE lat > 0").is_ok());
+}
+
+#[test]
 fn calls_of_functions_of_tensors_are_placed() {
     for (call, told) in [
         ("Clip(place, 0, 1)", "dtype_mismatch: `clip` is not defined for text | Some((1, 8))"),

@@ -24,6 +24,18 @@ impl Language {
             Self::Percents => "printf",
         }
     }
+
+    /// What formats take.
+    pub(super) fn hint(self) -> &'static str {
+        match self {
+            Self::Braces => {
+                "`{}` takes any value, `{:d}` an integer, `{:.2f}` a number, and `{{` is a brace; convert a value with `x::int`, `x::double`, `x::text`"
+            }
+            Self::Percents => {
+                "`%s` takes any value, `%d` an integer, `%.2f` a number, and `%%` is a percent sign; convert a value with `x::int`, `x::double`, `x::text`"
+            }
+        }
+    }
 }
 
 /// A part of a format.

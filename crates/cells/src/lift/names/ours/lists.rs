@@ -7,6 +7,7 @@
 //! | `list_distinct(l)`, `list_intersect(l, m)` | the same without NULL: `array_compact(array_distinct(l))` |
 //! | `list_has_any(l, m)`, `list_has_all(l, m)` | the same without the NULLs of `m` |
 //! | `l @> m`, `m <@ l`, `l && m` | `list_has_all(l, m)`, the same, `list_has_any(l, m)` |
+//! | `s ^@ 'a'` | `starts_with(s, 'a')` |
 //! | `list_sort(l)`, `list_sort(l, 'DESC')` | `array_sort(l, 'ASC', 'NULLS LAST')`, … |
 //! | `list_reverse_sort(l)` | `array_sort(l, 'DESC', 'NULLS LAST')` |
 //! | `array_push_front(l, x)` | `array_prepend(x, l)` |
@@ -171,15 +172,16 @@ pub(super) fn rewritten(function: &Function, name: &str) -> Option<Expr> {
     }
 }
 
-/// True for an operator between lists.
+/// True for an operator that is a function here: those between lists, and `^@` between texts.
 pub(super) fn is_operator(op: &BinaryOperator) -> bool {
-    use BinaryOperator::{ArrowAt, AtArrow, PGOverlap};
-    matches!(op, AtArrow | ArrowAt | PGOverlap)
+    use BinaryOperator::{ArrowAt, AtArrow, PGOverlap, PGStartsWith};
+    matches!(op, AtArrow | ArrowAt | PGOverlap | PGStartsWith)
 }
 
-/// The replacement of an operator between two lists.
+/// The replacement of such an operator.
 pub(super) fn operated(op: &BinaryOperator, left: Expr, right: Expr) -> Expr {
     match op {
+        BinaryOperator::PGStartsWith => call("starts_with", vec![left, right]),
         BinaryOperator::PGOverlap => call("array_has_any", vec![left, without_null(right)]),
         BinaryOperator::ArrowAt => call("array_has_all", vec![right, without_null(left)]),
         _ => call("array_has_all", vec![left, without_null(right)]),

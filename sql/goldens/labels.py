@@ -126,6 +126,14 @@ f.note("Zeros are equal; in descending order equal labels come from the last one
 zero = xr.DataArray(np.arange(4.0), {"k": [0.0, -0.0, -1.0, 0.0]}, ["k"])
 zeros = "assign_coords(rename(arange(4.0), dim_0 => 'k'), k => [0.0, -0.0, -1.0, 0.0])"
 f.q(f"SELECT values(sortby({zeros}, 'k')), values(sortby({zeros}, 'k', descending => true))", T(zero.sortby("k").values, ["k"]), T(zero.sortby("k", ascending=False).values, ["k"]))
+f.note("concat promotes labels as xarray does.")
+parts = [xr.DataArray([0.0, 1], {"k": np.array(v, t)}, ["k"]) for v, t in [([1, 2], "i4"), ([3, 2**40], "i8"), ([0.5, 1.5], "f8"), ([0.1, 4], "f4")]]
+sqls = [f"assign_coords(rename(arange(2.0), dim_0 => 'k'), k => {v})" for v in ["[1, 2]::int32", "[3, 1099511627776]", "[0.5, 1.5]", "[0.1, 4]::float32"]]
+for i, j in [(0, 1), (0, 2), (3, 2), (0, 3)]:
+    joined = xr.concat([parts[i], parts[j]], "k")
+    f.q(f"SELECT k, x FROM (SELECT concat([{sqls[i]}, {sqls[j]}], axis => 'k') AS x) r", k=T(joined.k.values, ["k"]), x=T(joined.values, ["k"]))
+f.error(f"SELECT concat([{sqls[0]}, assign_coords(rename(arange(2.0), dim_0 => 'k'), k => ['a', 'b'])], axis => 'k')", "dtype_mismatch")
+f.error("SELECT concat([t2m[:, 0, 0], rename(t2m[0, 0], lon => 'time')], axis => 'time') FROM era5", "dtype_mismatch")
 f = era5("shift_named", "shift, diff and cumsum by dimension name: shifted-in cells are NULL.", 1e-12)
 w = t2m[0:4, 2]
 f.q("shift(t2m[0:4, 2], time => 1), shift(t2m[0:4, 2], time => -2), shift(t2m[0:4, 2], lon => 1, time => 1)", da(w.shift(time=1)), da(w.shift(time=-2)), da(w.shift(lon=1, time=1)))

@@ -118,6 +118,10 @@ f.q(f"SELECT s[k => 18446744073709551615], s[k => 4:18446744073709551615], s[k =
 f.q(f"SELECT sel(s, k => 18446744073709551614, method => 'nearest'), sel(s, k => 18446744073709551614, method => 'pad'), interp(s, k => 4611686018427387908) FROM {wide} q",
     np.float64(4.0), np.float64(2.0), np.float64(1.5))
 f.error(f"SELECT q.s + assign_coords(v, k => [3, -9223372036854775803, -1]) FROM {wide} q, (SELECT rename(arange(3), dim_0 => 'k') AS v) r", "not_aligned")
+f.note("They are stored and read.")
+f.ok(f"CREATE TENSOR wide AS SELECT s FROM {wide} q")
+f.q("SELECT k, s, s[k => 9223372036854775813] AS one FROM wide", k=T(ids, ["k"]), s=T(sums.values, ["k"]), one=raw(sums[1]))
+f.rows("SELECT k, s FROM wide WHERE k > 3 ORDER BY k DESC", [[2**64 - 1, 4.0], [2**63 + 5, 2.0]])
 f.note("New labels that the type of the old ones lacks.")
 f.q("SELECT k, x FROM (SELECT interp(assign_coords(v, k => CAST(k AS int8)), k => [300, 1]) AS x FROM (SELECT assign_coords(rename(arange(3) * 0.5, dim_0 => 'k'), k => [0, 1, 2]) AS v) q) r",
     k=T(np.array([300, 1]), ["k"]), x=T(np.ma.array([0, 0.5], mask=[True, False]), ["k"]))

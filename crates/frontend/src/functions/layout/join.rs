@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use sqlparser::ast::Expr;
 use sqlparser::tokenizer::Span;
-use tessera_planner::catalog::Coord;
+use tessera_planner::catalog::{Coord, CoordValues};
 
 use crate::ast;
 use crate::error::{BindError, Error};
 use crate::functions::Bound;
-use crate::labels;
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, misshapen, unique};
 
@@ -101,7 +100,7 @@ pub(in crate::functions) fn joined(
         Some(coords) => {
             let values: Vec<_> = coords.iter().map(|coord| &coord.values).collect();
             let Coord { name, dim, attrs, .. } = &**coords[0];
-            let values = labels::concat(&values)
+            let values = CoordValues::joined(&values)
                 .or_else(|types| fail(no_common_label(a.name, dim, types), a.span))?;
             let (name, dim, attrs) = (name.clone(), dim.clone(), attrs.clone());
             Some(Arc::new(Coord { name, dim, values, attrs }))

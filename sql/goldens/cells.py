@@ -2,6 +2,7 @@
 
 import json
 
+import duckdb
 import numpy as np
 import pandas as pd
 
@@ -177,6 +178,10 @@ words = [json.loads(line) for line in open(DATA / "tables/words.ndjson")]
 nth = lambda l, n: float(l[n]) if l and n < len(l) else None
 f.rows("SELECT id, x, l[1], l[2], s['y'], t FROM 'tests/data/tables/words.ndjson'",
        [(w["id"], w["x"], nth(w["l"], 0), nth(w["l"], 1), w["s"] and w["s"]["y"], w["t"]) for w in words])
+
+f = Script("cells/minutes", "Times of CSV without seconds, as DuckDB reads them.")
+for query in ["SELECT id, t, u, d, note FROM {}", "SELECT date_trunc('hour', t) AS h, count(*) AS n FROM {} GROUP BY h ORDER BY h NULLS LAST", "SELECT id FROM {} WHERE u > t + INTERVAL '10 seconds' ORDER BY id"]:
+    f.rows(query.format("'tests/data/tables/minutes.csv'"), duckdb.sql(query.format(f"'{DATA}/tables/minutes.csv'")).fetchall())
 
 f = script("dates", "Times in the cell surface: partial dates are their first instant in WHERE.")
 point = cells[(cells.lat == 45) & (cells.lon == 0.5)]

@@ -36,7 +36,6 @@ _MICROSECONDS = np.dtype("datetime64[us]")
 #: Units of datetimes whose moments all are microseconds that fit 64 bits.
 _FINE = frozenset(["us", "ns", "ps", "fs", "as"])
 
-_INT_MAX = 2**63 - 1
 
 #: Labels for the engine: name, dimension, dtype, values, attributes, and whether they are a coordinate.
 Labels = tuple[str, str | None, str, Any, str | None, bool]
@@ -204,8 +203,7 @@ def _unmasked(labels: np.ma.MaskedArray[Any, Any]) -> np.ndarray[Any, Any]:
 def _label_values(name: str, array: np.ndarray[Any, Any]) -> tuple[str, Any]:
     kind = array.dtype.kind
     if kind in "biu":
-        if kind == "u" and array.size and int(array.max()) > _INT_MAX:
-            raise Unsupported(f"labels above {_INT_MAX}", "use float64: `x.astype(float)`")
+        # Those of uint64 as the int64 of the same bits.
         return array.dtype.name, array.astype(np.int64)
     if kind == "f" and array.itemsize <= 8:
         return "float32" if array.itemsize <= 4 else "float64", array.astype(np.float64)

@@ -88,6 +88,13 @@ A, B = [float(lat[0]), float((lat[1] + lat[2]) / 2), float(lat[-1] - 50)], float
 one = lambda a: np.ma.masked_invalid(a.transpose("time", ...).values)
 w = at.astype("f8").interp(lat=A).interp(lon=B)
 f.q(f"SELECT interp(t2m[0:3], lat => {A}, lon => {B!r}) FROM era5", T(one(w), ["time", "lat"]))
+first, second = at.time.values[:2]
+noon = first + (second - first) // 4
+N = str(noon.astype("M8[s]"))
+f.q(f"SELECT interp(t2m[0:3, 0], time => '{N}'), interp(t2m[0:3, 0], time => ['{N}']) FROM era5",
+    T(at[:, 0].astype("f8").interp(time=noon).values, ["lon"]), T(at[:, 0].astype("f8").interp(time=[noon]).values, ["time", "lon"]))
+for of in ["time => [5]", "time => 1.5", "lat => time[0:2]", "lat => ['2020-01-01']"]:
+    f.error(f"SELECT interp(t2m, {of}) FROM era5", "invalid_argument")
 f.error("interp(x, [0.0, -1.0], [1.0, 2.0])", "invalid_argument")
 f.error("interp(x, [0.0], [1.0, 2.0])", "shape_mismatch")
 f.error("interp(x)", "invalid_argument")

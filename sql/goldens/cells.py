@@ -1,9 +1,12 @@
 """sql/cells: the cell surface (SQL's meaning, as DataFusion defines it), expected from pandas over xarray's frames."""
 
+import json
+
+import duckdb
 import numpy as np
 import pandas as pd
 
-from .core import ERA5, Script, da
+from .core import DATA, ERA5, Script, da
 from .labels import GRID, air, box
 
 cells = air[["t2m", "precip", "rh", "sst", "gust", "orog", "flag"]].to_dataframe(dim_order=["time", "lat", "lon"]).reset_index()
@@ -169,6 +172,16 @@ f.rows(f"SELECT id, li[1], li[-1], li[id], st['a'], st['b'], st.a FROM {NESTED}"
 f.rows(f"SELECT li[1] + st['a'] AS s, count(*) FROM {NESTED} t WHERE t.li[1] > 5 GROUP BY li[1] + st['a'] ORDER BY s", [(15, 1), (46, 1)])
 f.error(f"SELECT id[1] FROM {NESTED}", "type_error: `array_element` is not defined for int64")
 f.error(f"SELECT id['a'] FROM {NESTED}", "type_error: int64 has no fields")
+
+f.note("NaN and infinities, which JSON has not and Python writes, as DuckDB reads them.")
+words = [json.loads(line) for line in open(DATA / "tables/words.ndjson")]
+nth = lambda l, n: float(l[n]) if l and n < len(l) else None
+f.rows("SELECT id, x, l[1], l[2], s['y'], t FROM 'tests/data/tables/words.ndjson'",
+       [(w["id"], w["x"], nth(w["l"], 0), nth(w["l"], 1), w["s"] and w["s"]["y"], w["t"]) for w in words])
+
+f = Script("cells/minutes", "Times of CSV without seconds, as DuckDB reads them.")
+for query in ["SELECT id, t, u, d, note FROM {}", "SELECT date_trunc('hour', t) AS h, count(*) AS n FROM {} GROUP BY h ORDER BY h NULLS LAST", "SELECT id FROM {} WHERE u > t + INTERVAL '10 seconds' ORDER BY id"]:
+    f.rows(query.format("'tests/data/tables/minutes.csv'"), duckdb.sql(query.format(f"'{DATA}/tables/minutes.csv'")).fetchall())
 
 f = script("dates", "Times in the cell surface: partial dates are their first instant in WHERE.")
 point = cells[(cells.lat == 45) & (cells.lon == 0.5)]

@@ -118,6 +118,10 @@ f.q(f"SELECT s[k => 18446744073709551615], s[k => 4:18446744073709551615], s[k =
 f.q(f"SELECT sel(s, k => 18446744073709551614, method => 'nearest'), sel(s, k => 18446744073709551614, method => 'pad'), interp(s, k => 4611686018427387908) FROM {wide} q",
     np.float64(4.0), np.float64(2.0), np.float64(1.5))
 f.error(f"SELECT q.s + assign_coords(v, k => [3, -9223372036854775803, -1]) FROM {wide} q, (SELECT rename(arange(3), dim_0 => 'k') AS v) r", "not_aligned")
+f.note("They are stored and read.")
+f.ok(f"CREATE TENSOR wide AS SELECT s FROM {wide} q")
+f.q("SELECT k, s, s[k => 9223372036854775813] AS one FROM wide", k=T(ids, ["k"]), s=T(sums.values, ["k"]), one=raw(sums[1]))
+f.rows("SELECT k, s FROM wide WHERE k > 3 ORDER BY k DESC", [[2**64 - 1, 4.0], [2**63 + 5, 2.0]])
 f.note("New labels that the type of the old ones lacks.")
 f.q("SELECT k, x FROM (SELECT interp(assign_coords(v, k => CAST(k AS int8)), k => [300, 1]) AS x FROM (SELECT assign_coords(rename(arange(3) * 0.5, dim_0 => 'k'), k => [0, 1, 2]) AS v) q) r",
     k=T(np.array([300, 1]), ["k"]), x=T(np.ma.array([0, 0.5], mask=[True, False]), ["k"]))
@@ -126,6 +130,14 @@ f.note("Zeros are equal; in descending order equal labels come from the last one
 zero = xr.DataArray(np.arange(4.0), {"k": [0.0, -0.0, -1.0, 0.0]}, ["k"])
 zeros = "assign_coords(rename(arange(4.0), dim_0 => 'k'), k => [0.0, -0.0, -1.0, 0.0])"
 f.q(f"SELECT values(sortby({zeros}, 'k')), values(sortby({zeros}, 'k', descending => true))", T(zero.sortby("k").values, ["k"]), T(zero.sortby("k", ascending=False).values, ["k"]))
+f.note("concat promotes labels as xarray does.")
+parts = [xr.DataArray([0.0, 1], {"k": np.array(v, t)}, ["k"]) for v, t in [([1, 2], "i4"), ([3, 2**40], "i8"), ([0.5, 1.5], "f8"), ([0.1, 4], "f4")]]
+sqls = [f"assign_coords(rename(arange(2.0), dim_0 => 'k'), k => {v})" for v in ["[1, 2]::int32", "[3, 1099511627776]", "[0.5, 1.5]", "[0.1, 4]::float32"]]
+for i, j in [(0, 1), (0, 2), (3, 2), (0, 3)]:
+    joined = xr.concat([parts[i], parts[j]], "k")
+    f.q(f"SELECT k, x FROM (SELECT concat([{sqls[i]}, {sqls[j]}], axis => 'k') AS x) r", k=T(joined.k.values, ["k"]), x=T(joined.values, ["k"]))
+f.error(f"SELECT concat([{sqls[0]}, assign_coords(rename(arange(2.0), dim_0 => 'k'), k => ['a', 'b'])], axis => 'k')", "dtype_mismatch")
+f.error("SELECT concat([t2m[:, 0, 0], rename(t2m[0, 0], lon => 'time')], axis => 'time') FROM era5", "dtype_mismatch")
 f = era5("shift_named", "shift, diff and cumsum by dimension name: shifted-in cells are NULL.", 1e-12)
 w = t2m[0:4, 2]
 f.q("shift(t2m[0:4, 2], time => 1), shift(t2m[0:4, 2], time => -2), shift(t2m[0:4, 2], lon => 1, time => 1)", da(w.shift(time=1)), da(w.shift(time=-2)), da(w.shift(lon=1, time=1)))

@@ -56,7 +56,7 @@ mod whole;
 mod wrapped;
 mod written;
 
-pub(crate) use csv::{CsvLines, Marks, Nulls, State};
+pub(crate) use csv::{CsvLines, Marks, Nulls, State, is_of_minutes};
 pub(crate) use guard::Guarded;
 pub(crate) use ipc::IpcFormat;
 pub(crate) use json::JsonFiles;

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use tessera_planner::catalog::{
-    Attrs, Coord, CoordValues, DimLabel, NoLabels, TextColumn, Texts, Unreadable,
-};
+use tessera_planner::catalog::{Attrs, Coord, CoordValues, DimLabel, TextColumn};
 use tessera_planner::dtype::DType;
 
 /// The labels of one result.
@@ -143,52 +141,4 @@ pub(crate) fn first_difference(a: &CoordValues, b: &CoordValues) -> Option<usize
         (CoordValues::Unreadable(a), CoordValues::Unreadable(b)) if a == b => None,
         _ => Some(0),
     }
-}
-
-/// Concatenates coordinates, if they are of one kind.
-pub(crate) fn concat(parts: &[&CoordValues]) -> Option<CoordValues> {
-    fn join<'a, T: Clone + 'a>(
-        parts: &[&'a CoordValues],
-        pick: impl Fn(&'a CoordValues) -> Option<&'a [T]>,
-    ) -> Option<std::sync::Arc<[T]>> {
-        let lists: Vec<&[T]> = parts.iter().map(|part| pick(part)).collect::<Option<_>>()?;
-        Some(lists.concat().into())
-    }
-    if let Some(of) = parts.iter().find_map(|part| part.unreadable()) {
-        // A new `Arc` makes the labels differ from those of any other tensor, as their values are unknown.
-        let of = Arc::new(Unreadable::clone(of));
-        let len = parts.iter().map(|part| part.len()).sum();
-        return Some(CoordValues::Unreadable(NoLabels::new(of, len)));
-    }
-    Some(match parts.first()? {
-        CoordValues::Int(dtype, _) => CoordValues::Int(
-            *dtype,
-            join(parts, |p| match p {
-                CoordValues::Int(d, v) if d == dtype => Some(v),
-                _ => None,
-            })?,
-        ),
-        CoordValues::Float(dtype, _) => CoordValues::Float(
-            *dtype,
-            join(parts, |p| match p {
-                CoordValues::Float(d, v) if d == dtype => Some(v),
-                _ => None,
-            })?,
-        ),
-        CoordValues::Time(calendar, _) => CoordValues::Time(
-            *calendar,
-            join(parts, |p| match p {
-                CoordValues::Time(c, v) if c == calendar => Some(v),
-                _ => None,
-            })?,
-        ),
-        CoordValues::Text(_) => {
-            let texts = parts.iter().map(|part| match part {
-                CoordValues::Text(v) => Some(v),
-                _ => None,
-            });
-            CoordValues::Text(Texts::joined(&texts.collect::<Option<Vec<_>>>()?))
-        }
-        CoordValues::Unreadable(_) => return None,
-    })
 }

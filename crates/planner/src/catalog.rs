@@ -1,5 +1,6 @@
 //! Stored arrays as the planner sees them: names, labels, chunking, and the decoding of raw cells.
 
+mod joined;
 mod json;
 mod reads;
 mod texts;

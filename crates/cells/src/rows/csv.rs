@@ -8,10 +8,11 @@
 //! A range has the rows that begin in it. The reader of a split holds its bytes and computes the end state for each
 //! state of a reader at its start ([`quotes`]); the state in which a split begins follows from those of the splits
 //! before it. Arrow's decoder then reads the rows of the split from memory. Text that the decoder would silently
-//! misread is repaired before ([`lines`]).
+//! misread is repaired before ([`lines`]); times are converted behind it ([`moments`]).
 
 mod errors;
 mod lines;
+mod moments;
 mod nulls;
 mod quotes;
 #[cfg(test)]
@@ -19,6 +20,7 @@ mod tests;
 
 pub(super) use errors::{at_row, at_row_behind, bad_row, behind, has_row};
 pub(crate) use lines::CsvLines;
+pub(crate) use moments::is_of_minutes;
 pub(crate) use nulls::Nulls;
 pub(crate) use quotes::{Marks, State};
 
@@ -37,6 +39,7 @@ use datafusion_datasource::decoder::{DecoderDeserializer, deserialize_stream};
 use datafusion_datasource::projection::ProjectionOpener;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt, TryStreamExt};
+use moments::Moments;
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use quotes::Ends;
@@ -166,14 +169,16 @@ impl Reader {
         let csv = &self.ranges.csv;
         let lines = CsvLines::new(csv, csv.has_header());
         let bytes = lines::checked(lines, bytes.map_err(DataFusionError::from).boxed());
-        Ok(self.rows(csv.has_header(), bytes))
+        self.rows(csv.has_header(), bytes)
     }
 
     /// The rows of bytes that begin with a row, or with the header.
-    fn rows(&self, has_header: bool, bytes: Parts<Bytes>) -> Parts<RecordBatch> {
+    fn rows(&self, has_header: bool, bytes: Parts<Bytes>) -> Result<Parts<RecordBatch>> {
         let csv = &self.ranges.csv;
-        let schema = csv.table_schema().file_schema().clone();
-        let mut builder = ReaderBuilder::new(schema)
+        let schema = csv.table_schema().file_schema();
+        let read = Arc::new(schema.project(&self.columns)?);
+        let mut moments = Moments::new(read, self.columns.clone(), usize::from(has_header));
+        let mut builder = ReaderBuilder::new(moments::as_texts(schema))
             .with_delimiter(csv.delimiter())
             .with_quote(csv.quote())
             .with_header(has_header)
@@ -190,7 +195,9 @@ impl Reader {
             builder = builder.with_comment(comment);
         }
         let decoder = DecoderDeserializer::new(CsvDecoder::new(builder.build_decoder()));
-        deserialize_stream(bytes.fuse(), decoder).map_err(DataFusionError::from).boxed()
+        let batches = deserialize_stream(bytes.fuse(), decoder);
+        let batches = batches.map(move |batch| moments.converted(batch?));
+        Ok(batches.map_err(DataFusionError::from).boxed())
     }
 
     /// The rows that begin in the range.
@@ -223,7 +230,7 @@ impl Reader {
             let mut lines = CsvLines::new(csv, has_header);
             parts.iter_mut().for_each(|part| *part = lines.next(part));
         }
-        let rows = self.rows(has_header, stream::iter(parts.into_iter().map(Ok)).boxed());
+        let rows = self.rows(has_header, stream::iter(parts.into_iter().map(Ok)).boxed())?;
         Ok(rows.map_err(move |e| behind(first, 0, e)).boxed())
     }
 

@@ -2,11 +2,13 @@
 //!
 //! The first rows of a file determine its columns and their types. Arrow's reader truncates a 2.5 in a column of
 //! integers to 2, so such columns are read as texts, and a text that is not an integer is an error. So is a key without
-//! a column. The reader does not report the row of an error, so after one the file is read again, row by row.
+//! a column. `NaN` and infinities are floats ([`words`]). The reader does not report the row of an error, so after one
+//! the file is read again, row by row.
 
 mod array;
 mod keys;
 mod types;
+mod words;
 
 pub(crate) use types::JsonFiles;
 
@@ -120,7 +122,7 @@ impl Opener {
         file: &PartitionedFile,
         batch_rows: usize,
     ) -> Result<Parts<RecordBatch>> {
-        let mut bytes = self.bytes(file).await?;
+        let mut bytes = words::quoted(self.bytes(file).await?);
         let first = first_of(file);
         let columns = self.scan.inner.table_schema().file_schema();
         let is_whole = self.places.len() == columns.fields().len();

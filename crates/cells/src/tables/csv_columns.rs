@@ -3,7 +3,7 @@
 //! DataFusion infers them as well, but takes each quote for a delimiter, also the one in `5" pipe`.
 
 use super::names::Names;
-use crate::rows::{CsvLines, Marks, Nulls, State, Whole, has_long_number};
+use crate::rows::{CsvLines, Marks, Nulls, State, Whole, has_long_number, is_of_minutes};
 use arrow::array::{AsArray, RecordBatch};
 use arrow::csv::ReaderBuilder;
 use arrow::csv::reader::Format;
@@ -122,6 +122,7 @@ impl Layout {
         let left = self.sample_rows - columns.rows;
         let format = self.format().with_header(has_header);
         let (schema, rows) = format.infer_schema(Cursor::new(bytes), Some(left))?;
+        let schema = self.with_minutes(schema, &format, bytes, left);
         let schema = with_unsigned(schema, format, bytes, left);
         columns.rows += rows;
         if columns.fields.is_empty() {
@@ -139,6 +140,50 @@ impl Layout {
             *known = of_both(of, field.data_type().clone());
         }
         Ok(())
+    }
+
+    /// The schema with timestamps for times without seconds: for these Arrow infers texts.
+    fn with_minutes(&self, schema: Schema, format: &Format, bytes: &[u8], rows: usize) -> Schema {
+        let is_text = |field: &Arc<Field>| *field.data_type() == DataType::Utf8;
+        if !schema.fields().iter().any(is_text) {
+            return schema;
+        }
+        let Some(with_seconds) = self.with_seconds(bytes) else { return schema };
+        match format.infer_schema(Cursor::new(with_seconds), Some(rows)) {
+            Ok((found, _)) if found.fields().len() == schema.fields().len() => {
+                let of = |(field, found): (&Arc<Field>, &Arc<Field>)| match found.data_type() {
+                    DataType::Timestamp(..) if is_text(field) => {
+                        Arc::new(field.as_ref().clone().with_data_type(found.data_type().clone()))
+                    }
+                    _ => field.clone(),
+                };
+                Schema::new(schema.fields().iter().zip(found.fields()).map(of).collect::<Vec<_>>())
+            }
+            _ => schema,
+        }
+    }
+
+    /// The rows with seconds in fields that are times without them; `None` if there are none.
+    fn with_seconds(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        let Marks { delimiter, quote } = self.marks;
+        let is_end =
+            |byte: Option<&u8>| byte.is_none_or(|b| [delimiter, quote, b'\n', b'\r'].contains(b));
+        let (mut out, mut from) = (Vec::new(), 0);
+        for colon in memchr::memchr_iter(b':', bytes).filter(|colon| *colon >= 13) {
+            let (start, end) = (colon - 13, colon + 3);
+            let is_field = is_end(start.checked_sub(1).and_then(|before| bytes.get(before)))
+                && bytes.get(start..end).is_some_and(is_of_minutes)
+                && is_end(bytes.get(end));
+            if is_field {
+                out.extend_from_slice(&bytes[from..end]);
+                out.extend_from_slice(b":00");
+                from = end;
+            }
+        }
+        (from > 0).then(|| {
+            out.extend_from_slice(&bytes[from..]);
+            out
+        })
     }
 
     /// Reads the header line of a file.
@@ -266,6 +311,22 @@ mod tests {
         assert_eq!(columns("a,b\n1,2", 9).await.unwrap(), "a Int64, b Int64");
         assert_eq!(columns("a,b\n1,x\n2.5,3", 9).await.unwrap(), "a Float64, b Utf8");
         assert_eq!(columns("", 9).await.unwrap(), "");
+    }
+
+    /// The types of DuckDB's `read_csv`.
+    #[tokio::test]
+    async fn times_may_have_no_seconds() {
+        for (text, want) in [
+            ("t\n2020-01-01 00:15\n", "t Timestamp(s)"),
+            ("t,b\n\"2020-01-01T00:15\",x\n,2020-01-01 00:15\n", "t Timestamp(s), b Utf8"),
+            ("a,t\n1,2020-01-01 00:15\n2,2020-01-01 00:15:30.5", "a Int64, t Timestamp(ms)"),
+            ("a,t\n1,2020-01-01 00:15\n2,2020-01-02", "a Int64, t Timestamp(s)"),
+            ("t\n2020-01-01 00:15\nnoon\n", "t Utf8"),
+            ("t\n2020-01-01 00:60\n", "t Utf8"),
+            ("t\nat 2020-01-01 00:15\n", "t Utf8"),
+        ] {
+            assert_eq!(columns(text, 9).await.unwrap(), want, "{text}");
+        }
     }
 
     #[tokio::test]

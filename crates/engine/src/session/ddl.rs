@@ -13,9 +13,8 @@ use tessera_cells::tables::TableFormat;
 use tessera_frontend::statement::{CreateExternal, CreateTensor, Drop as DropStatement, DropKind};
 use tessera_frontend::{Labels, Lowered};
 use tessera_planner::build::Builder;
-use tessera_planner::catalog::{Attrs, CoordValues, DimLabel, TextColumn};
+use tessera_planner::catalog::{Attrs, DimLabel, TextColumn};
 use tessera_planner::config::Config as PlanConfig;
-use tessera_planner::dtype::DType;
 use tessera_planner::explain::bytes;
 use tessera_storage::sink::{
     Host as SinkHost, Item, Layout, Shards, SinkError, Target, Written, ZarrWriter,
@@ -418,21 +417,9 @@ fn fit(lowered: &mut Lowered, layout: &Layout, config: &PlanConfig) -> Result<Ve
     Ok(chunks)
 }
 
-/// Refuses `uint64` labels that a reader of the store would not recognise as labels.
+/// Refuses labels that cannot be read.
 fn check_labels(dim: &DimLabel) -> Result<(), Error> {
-    let Some(coord) = &dim.coord else { return Ok(()) };
-    super::readable(coord)?;
-    // Labels are stored as the same bits.
-    match &coord.values {
-        CoordValues::Int(DType::UInt64, v) => match v.iter().find(|&&v| v < 0) {
-            Some(&v) => {
-                let dim = coord.dim.to_string();
-                Err(Error::stage(Failure::LargeLabel { dim, label: v as u64 }))
-            }
-            None => Ok(()),
-        },
-        _ => Ok(()),
-    }
+    dim.coord.as_deref().map_or(Ok(()), super::readable)
 }
 
 pub(super) fn item(labels: &Labels, name: String, chunks: Shards) -> Item {

@@ -56,9 +56,6 @@ pub enum Failure {
     /// A name that the catalog cannot list: files that begin with a dot are not its entries.
     #[error("`{name}` cannot be the name of a tensor, table or view: it begins with a dot")]
     HiddenName { name: String },
-    /// A label that would be read back as another value.
-    #[error("label {label} of dimension `{dim}` is too large to be stored (limit {})", i64::MAX)]
-    LargeLabel { dim: String, label: u64 },
     #[error("cannot insert into `{name}`: {reason}")]
     Insert { name: String, reason: String, hint: String },
     /// A statement that a killed server ran: whether it appended is not known.
@@ -105,9 +102,7 @@ impl Report for Failure {
             Failure::WrongKind { .. } => "wrong_kind",
             Failure::Option { .. } => "invalid_option",
             Failure::Definition { .. } => "invalid_definition",
-            Failure::StoredAs { .. } | Failure::LargeLabel { .. } | Failure::LocalInView { .. } => {
-                "unsupported"
-            }
+            Failure::StoredAs { .. } | Failure::LocalInView { .. } => "unsupported",
             Failure::Insert { .. } | Failure::NotATensor { .. } => "cannot_insert",
             Failure::OutcomeUnknown { .. } => "outcome_unknown",
             Failure::NoLabels { code, .. } => code,
@@ -166,9 +161,6 @@ impl Report for Failure {
             Failure::NoLabels { dim, .. } => Some(format!(
                 "rows and stored tensors carry the labels of `{dim}`; `drop_coords(x, '{dim}')` removes them"
             )),
-            Failure::LargeLabel { dim, .. } => {
-                Some(format!("cast `{dim}`, for example to text, or select it as a value"))
-            }
             Failure::Definition { .. } => Some("DROP TABLE removes it".into()),
             Failure::StoredAs { .. } => {
                 let formats = TENSOR_FORMATS.join(", ").to_uppercase();

@@ -202,9 +202,19 @@ fn interp_labels(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, mut t: Tensor) -> Resul
             return fail(a.invalid(&format!("`{}`", name.value), reason), place);
         };
         let value = l.expr(expr)?;
-        let wanted = match coord.values.dtype() {
-            Some(d) if d.is_datetime() => l.typed(value, d, a.name, place)?,
-            _ => l.tensor(value, place)?,
+        let of_labels = coord.values.dtype().filter(|d| d.is_datetime());
+        let wanted = match (value, of_labels) {
+            (Value::Str(text), Some(d)) => l.typed(Value::Str(text), d, a.name, place)?,
+            (Value::Null, Some(d)) => l.typed(Value::Null, d, a.name, place)?,
+            (value, _) => l.tensor(value, place)?,
+        };
+        let given = l.b.dtype(wanted.node);
+        if given.is_datetime() != of_labels.is_some() {
+            return fail(other_kind(a, &name.value, &coord.values, given), place);
+        }
+        let wanted = match of_labels {
+            Some(d) => l.typed(Value::Tensor(wanted), d, a.name, place)?,
+            None => wanted,
         };
         if wanted.dims.len() > 1 {
             let reason = "must be a label or a list of labels";
@@ -248,6 +258,21 @@ fn interp_labels(l: &mut Lowerer<'_, '_>, a: &Bound<'_>, mut t: Tensor) -> Resul
     let node = l.b.squeeze(t.node, &gone).at(a.span)?;
     let dims = (0..t.dims.len()).filter(|a| !gone.contains(a)).map(|a| t.dims[a].clone());
     Ok(Value::Tensor(Tensor::new(node, dims.collect())))
+}
+
+/// The error for numbers as labels of times, or times as those of numbers, which xarray refuses, too.
+fn other_kind(a: &Bound<'_>, dim: &str, labels: &CoordValues, given: DType) -> BindError {
+    let first = if labels.is_empty() { String::new() } else { labels.display(0) };
+    let reason = match labels {
+        CoordValues::Time(..) => format!(
+            "has times for labels, not {given}: write times, as in `{dim} => '{first}'`; `isel(x, {dim} => 5)` takes \
+             positions"
+        ),
+        _ => {
+            format!("has numbers for labels, not {given}: write numbers, as in `{dim} => {first}`")
+        }
+    };
+    a.invalid(&format!("`{dim}`"), reason)
 }
 
 /// Positions of labels between those of a dimension.

@@ -13,7 +13,7 @@ use tessera_planner::time::{REFORM_US, parse_period};
 /// [`NAT`]. Datetimes of CF's calendar `standard` are in [`Calendar::Mixed`] if one is before the reform of 1582.
 ///
 /// # Errors
-/// The reason why the cells are not labels: they are of `bool`, or a number is beyond `int64`, or not a datetime.
+/// The reason why the cells are not labels: they are of `bool`, or a number is not a datetime.
 pub(crate) fn labels(
     cells: &[u8],
     dtype: DType,
@@ -38,12 +38,9 @@ pub(crate) fn labels(
     }
     if dtype.is_integer() && decode.unpack.is_none() && !scalars(cells, dtype).any(|s| missing(&s))
     {
-        let whole = |s: Scalar| {
-            i64::try_from(s.as_i128())
-                .map_err(|_| format!("the label {s} is beyond the {} of int64", i64::MAX))
-        };
-        let all: Vec<i64> = scalars(cells, dtype).map(whole).collect::<Result<_, _>>()?;
-        return Ok(CoordValues::Int(dtype, all.into()));
+        // A label of uint64 is the int64 of the same bits.
+        let all = scalars(cells, dtype).map(|s| s.as_i128() as i64);
+        return Ok(CoordValues::Int(dtype, all.collect()));
     }
     let result = match decode.unpack {
         Some(u) => u.dtype,

@@ -1,7 +1,7 @@
 //! Files of JSON objects, and the types of their columns.
 
 use super::super::whole::{Whole, has_long_number};
-use super::array;
+use super::{array, words};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::json::reader::infer_json_schema;
@@ -55,7 +55,7 @@ impl JsonFiles {
                 if rows >= self.sample_rows {
                     let end = sample.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
                     sample.truncate(end);
-                    return Ok(Sample { lines: sample, starts });
+                    return Ok(Sample { lines: words::as_numbers(sample), starts });
                 }
             }
             if sample.last().is_some_and(|byte| *byte != b'\n') {
@@ -63,12 +63,13 @@ impl JsonFiles {
                 rows += 1;
             }
         }
-        Ok(Sample { lines: sample, starts })
+        Ok(Sample { lines: words::as_numbers(sample), starts })
     }
 }
 
 /// The first rows of files.
 struct Sample {
+    /// With numbers in place of `NaN` and the like.
     lines: Vec<u8>,
     /// The offset and the name of each file.
     starts: Vec<(usize, String)>,

@@ -140,7 +140,9 @@ fn steps(values: &CoordValues) -> Option<(f64, f64)> {
     let (labels, tolerance): (Vec<f64>, f64) = match values {
         CoordValues::Float(DType::Float32, v) => (v.to_vec(), TOLERANCE_F32),
         CoordValues::Float(_, v) => (v.to_vec(), TOLERANCE),
-        CoordValues::Int(_, v) => (v.iter().map(|&n| n as f64).collect(), TOLERANCE),
+        CoordValues::Int(d, v) => {
+            (v.iter().map(|&n| CoordValues::integer(*d, n) as f64).collect(), TOLERANCE)
+        }
         _ => return None,
     };
     let ([first, .., last], n) = (&labels[..], labels.len()) else { return None };

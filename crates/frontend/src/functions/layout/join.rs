@@ -4,12 +4,11 @@ use std::sync::Arc;
 
 use sqlparser::ast::Expr;
 use sqlparser::tokenizer::Span;
-use tessera_planner::catalog::Coord;
+use tessera_planner::catalog::{Coord, CoordValues};
 
 use crate::ast;
 use crate::error::{BindError, Error};
 use crate::functions::Bound;
-use crate::labels;
 use crate::lower::value::{Dim, Tensor, Value};
 use crate::lower::{At, Lowerer, fail, misshapen, unique};
 
@@ -97,16 +96,17 @@ pub(in crate::functions) fn joined(
     let coords: Option<Vec<&Arc<Coord>>> =
         parts.iter().map(|t| t.dims[axis].coord.as_ref()).collect();
     let name = parts.iter().find_map(|t| t.dims[axis].name.clone());
-    let coord = coords.and_then(|coords| {
-        let values: Vec<_> = coords.iter().map(|coord| &coord.values).collect();
-        let first = coords.first()?;
-        Some(Arc::new(Coord {
-            name: first.name.clone(),
-            dim: first.dim.clone(),
-            values: labels::concat(&values)?,
-            attrs: first.attrs.clone(),
-        }))
-    });
+    let coord = match coords {
+        Some(coords) => {
+            let values: Vec<_> = coords.iter().map(|coord| &coord.values).collect();
+            let Coord { name, dim, attrs, .. } = &**coords[0];
+            let values = CoordValues::joined(&values)
+                .or_else(|types| fail(no_common_label(a.name, dim, types), a.span))?;
+            let (name, dim, attrs) = (name.clone(), dim.clone(), attrs.clone());
+            Some(Arc::new(Coord { name, dim, values, attrs }))
+        }
+        None => None,
+    };
     dims[axis] = Dim { name, coord, group: None };
     let nodes: Vec<_> = parts.iter().map(|t| t.node).collect();
     let node = l.b.concat(&nodes, axis).at(a.span)?;
@@ -115,6 +115,17 @@ pub(in crate::functions) fn joined(
     attrs.retain(|key, value| parts.iter().all(|t| t.attrs.get(key) == Some(&*value)));
     let is_coordinate = parts.iter().all(|t| t.is_coordinate);
     Ok(Tensor { node, dims, name: None, attrs, is_coordinate })
+}
+
+/// The error for labels along a dimension that have no common type.
+fn no_common_label(operation: &str, dim: &str, types: [String; 2]) -> BindError {
+    BindError::Types {
+        operation: operation.into(),
+        types: types.map(|dtype| format!("{dtype} labels of `{dim}`")).into(),
+        hint: Some(format!(
+            "`assign_coords(x, {dim} => …)` gives a tensor other labels, and `values(x)` drops them"
+        )),
+    }
 }
 
 pub(super) fn stack(l: &mut Lowerer<'_, '_>, a: &Bound<'_>) -> Result<Value, Error> {

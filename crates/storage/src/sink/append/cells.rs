@@ -65,8 +65,10 @@ impl Encoding {
     pub(super) fn labels(&self, values: &CoordValues) -> Result<Vec<u8>, String> {
         let mut out = Vec::new();
         match values {
-            CoordValues::Int(_, v) => {
-                v.iter().try_for_each(|&x| self.push(&mut out, Some(Scalar::i64(x))))?;
+            CoordValues::Int(d, v) => {
+                let wide = if *d == DType::UInt64 { DType::UInt64 } else { DType::Int64 };
+                let label = |x: i64| Scalar::from_i128(wide, CoordValues::integer(*d, x));
+                v.iter().try_for_each(|&x| self.push(&mut out, label(x)))?;
             }
             CoordValues::Float(_, v) => v.iter().try_for_each(|&x| {
                 self.push(&mut out, Some(Scalar::from_f64(DType::Float64, x)))

@@ -56,11 +56,13 @@ fn continues(old: &CoordValues, new: &CoordValues) -> bool {
 /// The order of two labels; `None` for texts, NaN and labels of kinds that have no common order.
 fn compare((a, i): (&CoordValues, usize), (b, j): (&CoordValues, usize)) -> Option<Ordering> {
     use CoordValues::{Float, Int, Time};
+    let integer = CoordValues::integer;
     match (a, b) {
-        (Int(_, a), Int(_, b)) | (Time(_, a), Time(_, b)) => Some(a[i].cmp(&b[j])),
+        (Int(d, a), Int(e, b)) => Some(integer(*d, a[i]).cmp(&integer(*e, b[j]))),
+        (Time(_, a), Time(_, b)) => Some(a[i].cmp(&b[j])),
         (Float(_, a), Float(_, b)) => a[i].partial_cmp(&b[j]),
-        (Int(_, a), Float(_, b)) => (a[i] as f64).partial_cmp(&b[j]),
-        (Float(_, a), Int(_, b)) => a[i].partial_cmp(&(b[j] as f64)),
+        (Int(d, a), Float(_, b)) => (integer(*d, a[i]) as f64).partial_cmp(&b[j]),
+        (Float(_, a), Int(e, b)) => a[i].partial_cmp(&(integer(*e, b[j]) as f64)),
         _ => None,
     }
 }
@@ -73,6 +75,10 @@ mod tests {
 
     fn ints(labels: &[i64]) -> CoordValues {
         CoordValues::Int(DType::Int64, labels.into())
+    }
+
+    fn wide(labels: &[u64]) -> CoordValues {
+        CoordValues::Int(DType::UInt64, labels.iter().map(|label| label.cast_signed()).collect())
     }
 
     fn floats(labels: &[f64]) -> CoordValues {
@@ -113,6 +119,8 @@ mod tests {
             (ints(&[1, 2]), floats(&[1.5]), false),
             (ints(&[1, 2]), floats(&[2.5]), true),
             (floats(&[1.0, 2.0]), floats(&[f64::NAN]), false),
+            (wide(&[1, 1 << 63]), wide(&[u64::MAX]), true),
+            (wide(&[1, 1 << 63]), ints(&[i64::MAX]), false),
             (texts(&["a", "b"]), texts(&["a"]), true),
             (texts(&["a"]), texts(&["a"]), true),
             (ints(&[1, 2]), texts(&["a"]), false),

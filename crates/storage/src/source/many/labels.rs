@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tessera_planner::catalog::{Coord, CoordValues, Dataset, Texts, Unreadable, Variable};
+use tessera_planner::catalog::{Coord, CoordValues, Dataset, Unreadable, Variable};
 use tessera_planner::dtype::DType;
 
 /// True if the labels are the same, floats within `tolerance`.
@@ -26,7 +26,9 @@ pub(super) fn first_difference(a: &CoordValues, b: &CoordValues, tolerance: f64)
                 |a: f64, b: f64| a == b || (a - b).abs() <= tolerance || (a.is_nan() && b.is_nan());
             (0..n).find(|&i| !is_near(a[i], b[i]))
         }
-        (Int(_, a), Int(_, b)) => (0..n).find(|&i| a[i] != b[i]),
+        (Int(d, a), Int(e, b)) => {
+            (0..n).find(|&i| CoordValues::integer(*d, a[i]) != CoordValues::integer(*e, b[i]))
+        }
         (Time(c, a), Time(d, b)) if c == d => (0..n).find(|&i| a[i] != b[i]),
         (Text(a), Text(b)) => a.first_difference(b),
         (Int(..), Float(..)) | (Float(..), Int(..)) => {
@@ -41,8 +43,9 @@ pub(super) fn first_difference(a: &CoordValues, b: &CoordValues, tolerance: f64)
 
 fn floats(values: &CoordValues) -> CoordValues {
     match values {
-        CoordValues::Int(_, v) => {
-            CoordValues::Float(DType::Float64, v.iter().map(|&v| v as f64).collect())
+        CoordValues::Int(d, v) => {
+            let number = |v: &i64| CoordValues::integer(*d, *v) as f64;
+            CoordValues::Float(DType::Float64, v.iter().map(number).collect())
         }
         other => other.clone(),
     }
@@ -51,11 +54,12 @@ fn floats(values: &CoordValues) -> CoordValues {
 /// Compares label `i` of `a` with label `j` of `b`; `None` if they cannot be ordered.
 pub(super) fn compare(a: &CoordValues, i: usize, b: &CoordValues, j: usize) -> Option<Ordering> {
     use CoordValues::*;
+    let integer = CoordValues::integer;
     match (a, b) {
         (Float(_, a), Float(_, b)) => a[i].partial_cmp(&b[j]),
-        (Int(_, a), Int(_, b)) => Some(a[i].cmp(&b[j])),
-        (Int(_, a), Float(_, b)) => (a[i] as f64).partial_cmp(&b[j]),
-        (Float(_, a), Int(_, b)) => a[i].partial_cmp(&(b[j] as f64)),
+        (Int(d, a), Int(e, b)) => Some(integer(*d, a[i]).cmp(&integer(*e, b[j]))),
+        (Int(d, a), Float(_, b)) => (integer(*d, a[i]) as f64).partial_cmp(&b[j]),
+        (Float(_, a), Int(e, b)) => a[i].partial_cmp(&(integer(*e, b[j]) as f64)),
         (Time(c, a), Time(d, b)) if c == d => Some(a[i].cmp(&b[j])),
         (Text(a), Text(b)) => Some(a[i].cmp(&b[j])),
         _ => None,
@@ -68,58 +72,10 @@ pub(super) fn is_in_order(values: &CoordValues, is_falling: bool) -> bool {
     (1..values.len()).all(|i| compare(values, i - 1, values, i).is_some_and(|o| o != wrong))
 }
 
-/// Labels one after another; `None` if they are of different kinds.
+/// Labels one after another, of their common type; `None` if they are of different kinds, or cannot be read.
 pub(super) fn joined(parts: &[&CoordValues]) -> Option<CoordValues> {
-    use CoordValues::*;
-    let dtypes: Vec<Option<DType>> = parts.iter().map(|p| p.dtype()).collect();
-    let first = *dtypes.first()?;
-    if dtypes.iter().any(|d| *d != first) {
-        let is_number = |p: &&CoordValues| matches!(p, Int(..) | Float(..));
-        if !parts.iter().all(is_number) {
-            return None;
-        }
-        let all_int = parts.iter().all(|p| matches!(p, Int(..)));
-        if all_int {
-            let ints = parts.iter().flat_map(|p| match p {
-                Int(_, v) => v.to_vec(),
-                _ => Vec::new(),
-            });
-            return Some(Int(DType::Int64, ints.collect()));
-        }
-        let all: Vec<CoordValues> = parts.iter().map(|p| floats(p)).collect();
-        let values = all.iter().flat_map(|p| match p {
-            Float(_, v) => v.to_vec(),
-            _ => Vec::new(),
-        });
-        return Some(Float(DType::Float64, values.collect()));
-    }
-    macro_rules! all {
-        ($kind:pat => $v:ident) => {
-            parts
-                .iter()
-                .map(|p| match p {
-                    $kind => Some($v.iter().cloned()),
-                    _ => None,
-                })
-                .collect::<Option<Vec<_>>>()?
-                .into_iter()
-                .flatten()
-                .collect()
-        };
-    }
-    Some(match parts.first()? {
-        Int(d, _) => Int(*d, all!(Int(_, v) => v)),
-        Float(d, _) => Float(*d, all!(Float(_, v) => v)),
-        Time(c, _) => Time(*c, all!(Time(_, v) => v)),
-        Text(_) => {
-            let texts = parts.iter().map(|part| match part {
-                Text(v) => Some(v),
-                _ => None,
-            });
-            Text(Texts::joined(&texts.collect::<Option<Vec<_>>>()?))
-        }
-        Unreadable(_) => return None,
-    })
+    let is_read = !parts.is_empty() && parts.iter().all(|part| part.unreadable().is_none());
+    is_read.then(|| CoordValues::joined(parts).ok()).flatten()
 }
 
 /// Makes the scalar `dim` of a file its label along a new dimension of that name, as xarray's `concat` does.
@@ -275,5 +231,8 @@ mod tests {
         assert!(is_in_order(&of(&[1, 2, 2]), false) && is_in_order(&of(&[7]), true));
         assert!(is_in_order(&of(&[3, 1]), true) && !is_in_order(&of(&[3, 1]), false));
         assert!(!is_in_order(&of(&[4, 2, 3]), false) && !is_in_order(&of(&[4, 2, 3]), true));
+        let wide = CoordValues::Int(DType::UInt64, [1, i64::MAX, i64::MIN, -1].into());
+        assert!(is_in_order(&wide, false) && !is_in_order(&wide, true));
+        assert_eq!(first_difference(&wide, &of(&[1, i64::MAX, i64::MIN, -1]), 0.0), Some(2));
     }
 }

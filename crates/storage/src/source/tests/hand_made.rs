@@ -39,6 +39,25 @@ fn texts_label_a_dimension() {
 }
 
 #[test]
+fn labels_of_uint64_may_be_beyond_int64() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    put(root, ".zgroup", r#"{"zarr_format":2}"#);
+    // np.array([3, 2**63 + 5, 2**64 - 1], "u8").tobytes()
+    let labels = [3u64, 0x8000_0000_0000_0005, u64::MAX].map(u64::to_le_bytes).concat();
+    for name in ["k", "v"] {
+        put(root, &format!("{name}/.zarray"), zarray("[3]", "<u8", "null"));
+        put(root, &format!("{name}/.zattrs"), r#"{"_ARRAY_DIMENSIONS":["k"]}"#);
+        put(root, &format!("{name}/0"), &labels);
+    }
+    let dataset = open_local(root.to_str().unwrap()).unwrap().dataset;
+    let k = &dataset.index_coord("k").unwrap().values;
+    assert_eq!(k.dtype(), Some(DType::UInt64));
+    let told: Vec<String> = (0..3).map(|i| k.display(i)).collect();
+    assert_eq!(told, ["3", "9223372036854775813", "18446744073709551615"]);
+}
+
+#[test]
 fn groups_have_the_coordinates_of_their_parents() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();

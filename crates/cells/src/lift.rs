@@ -122,7 +122,7 @@ use tessera_planner::config::Config;
 pub(crate) use cube::{Cells, Cube, CubeVariable};
 pub use density::Density;
 pub(crate) use density::Form;
-pub(crate) use functions::{MovingSum, session_state, uuid_text};
+pub(crate) use functions::{MovingSum, OPAQUE, session_state, uuid_text};
 pub(crate) use labelled::{coordinate, origins};
 pub use listed::RowsFunction;
 pub use planner::Planner;

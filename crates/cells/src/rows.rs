@@ -37,6 +37,7 @@ mod per_value;
 mod physical;
 mod pieces;
 mod remote;
+mod revealed;
 mod rules;
 mod run;
 mod runtime;

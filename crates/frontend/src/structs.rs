@@ -30,9 +30,8 @@ pub(crate) fn mark(tokens: &mut [TokenWithSpan]) {
                 }
             }
             bracket @ Token::RParen => {
-                if open.pop() == Some(true) {
-                    *bracket = Token::Gt;
-                }
+                let is_type = open.pop() == Some(true);
+                *bracket = if is_type { Token::Gt } else { Token::RParen };
             }
             _ => {}
         }

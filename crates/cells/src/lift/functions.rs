@@ -94,6 +94,7 @@ pub(super) use nested_text::NestedText;
 use numbered::Numbered;
 pub(super) use numbered::{NUMBERED, PAIR};
 pub(super) use of_arrays::{OfArrays, over_arrays};
+pub(crate) use opaque::OPAQUE;
 pub(super) use opaque::{nullable, opaque, operand};
 use percentile::Percentile;
 pub(crate) use percentile::between;

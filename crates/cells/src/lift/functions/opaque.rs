@@ -10,13 +10,16 @@ use datafusion::logical_expr::{
 };
 use std::sync::Arc;
 
+/// The name of [`opaque`].
+pub(crate) const OPAQUE: &str = "tessera_opaque";
+
 /// `tessera_opaque(x, r)`: returns x for any r.
 ///
 /// Under GROUPING SETS DataFusion treats a column that WHERE fixed as a constant, although the rolled-up groups have
 /// NULL there, and drops it from ORDER BY. A call with a non-constant argument is not a constant:
 /// `r` is a random number.
 pub(in crate::lift) fn opaque() -> ScalarUDF {
-    same("tessera_opaque", Signature::any(2, Volatility::Volatile), false)
+    same(OPAQUE, Signature::any(2, Volatility::Volatile), false)
 }
 
 /// `tessera_operand(x)`: x.

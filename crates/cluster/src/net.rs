@@ -25,7 +25,7 @@ use tonic::{Code, Status};
 /// Version of the protocol: of the messages in [`crate::wire`], the plans in them, and the chunks. Increment it with any
 /// change to a type that is sent, its field order and its variants included: most messages do not describe themselves, so
 /// a party of the previous version would misread them. A test has a snapshot of the types.
-pub const PROTOCOL: u32 = 13;
+pub const PROTOCOL: u32 = 14;
 /// Header with the version.
 const PROTOCOL_HEADER: &str = "tessera-protocol";
 /// Upper bound on a message in bytes: a plan with its constants.

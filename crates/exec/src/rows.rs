@@ -40,6 +40,8 @@ pub struct RowsPart {
     pub bytes: u64,
     /// Rows of the parts before that this worker keeps.
     pub before: u64,
+    /// The bits that the hashes of their keys choose, if parts have whole keys: few bits are few keys.
+    pub key_bits: u64,
 }
 
 /// The progress of a task.

@@ -1,21 +1,23 @@
 //! `percentile_cont` with the exact weight (DataFusion's rounds the weight of the upper value to six digits). It
 //! merges all states, where DataFusion's (55.2) merges only the first of several. `percentile_cont` and `median` of times,
-//! spans and intervals; dates are times here. Values of groups are [`Collected`].
+//! spans and intervals; dates are times here. Values of groups are [`Collected`], those of a whole table or of a frame
+//! [`Exact`].
 
 mod collected;
+mod exact;
 mod selected;
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, PrimitiveArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{
     ArrowNativeType, ArrowPrimitiveType, DataType, Field, FieldRef, Float64Type, Int64Type,
     IntervalMonthDayNano, IntervalMonthDayNanoType,
 };
 use datafusion::common::types::{NativeType, logical_float64};
-use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
+use datafusion::common::{Result, ScalarValue, plan_err};
 use datafusion::logical_expr::function::{
     AccumulatorArgs, AggregateFunctionSimplification, StateFieldsArgs,
 };
@@ -24,16 +26,13 @@ use datafusion::logical_expr::{
     Signature, TypeSignatureClass,
 };
 
-use super::discrete::list_of;
 use super::inner::{hashed_by, of_inner, scalar};
 use super::recomputed;
 use super::temporal::{is_temporal, with_times};
 use collected::Collected;
+use exact::Exact;
 
 const MEDIAN: &str = "median";
-
-/// Maximum values that are inserted into the sorted ones one by one.
-const FEW: usize = 16;
 
 /// DataFusion's `percentile_cont`, except for the interpolation of floats, and `median`; both also of times.
 #[derive(Debug, PartialEq, Eq)]
@@ -81,13 +80,16 @@ impl AggregateUDFImpl for Percentile {
         Ok(vec![Arc::new(Field::new_list("values", values, true))])
     }
 
-    /// The accumulator for groups and for frames.
+    /// The accumulator for whole tables, for frames, and for groups that are not [`Collected`].
     fn accumulator(&self, args: AccumulatorArgs) -> Result<Box<dyn Accumulator>> {
         if is_temporal(args.return_type()) {
             return of_times(&args, self.is_median());
         }
         if self.is_median() {
-            return self.inner.accumulator(args);
+            return match is_collected(&args) {
+                true => Ok(Box::new(Exact::<f64>::new(0.5, mean, DataType::Float64))),
+                false => self.inner.accumulator(args),
+            };
         }
         let exact = exact(&args)?;
         // Rejects a percentile that is not from 0 to 1.
@@ -130,10 +132,7 @@ impl AggregateUDFImpl for Percentile {
             DataType::Interval(_) => {
                 Box::new(Collected::<IntervalMonthDayNano>::new(at, between, of))
             }
-            // As DataFusion's median of floats.
-            DataType::Float64 if is_median => {
-                Box::new(Collected::<f64>::new(at, |lower, upper, _| (lower + upper) / 2.0, of))
-            }
+            DataType::Float64 if is_median => Box::new(Collected::<f64>::new(at, mean, of)),
             DataType::Float64 => Box::new(Collected::<f64>::new(at, between, of)),
             _ => Box::new(Collected::<i64>::new(at, between, of)),
         })
@@ -154,7 +153,7 @@ fn exact(args: &AccumulatorArgs) -> Result<Option<Exact<f64>>> {
     if args.is_distinct || !has_values || !args.return_type().is_floating() {
         return Ok(None);
     }
-    Ok(percentile(args)?.map(|at| Exact::new(at, args.return_type().clone())))
+    Ok(percentile(args)?.map(|at| Exact::new(at, between, args.return_type().clone())))
 }
 
 fn of_times(args: &AccumulatorArgs, is_median: bool) -> Result<Box<dyn Accumulator>> {
@@ -162,10 +161,15 @@ fn of_times(args: &AccumulatorArgs, is_median: bool) -> Result<Box<dyn Accumulat
     let (of, is_distinct) = (args.return_type().clone(), args.is_distinct);
     Ok(match of {
         DataType::Interval(_) => {
-            Box::new(Exact::<IntervalMonthDayNano> { is_distinct, ..Exact::new(at, of) })
+            Box::new(Exact::<IntervalMonthDayNano>::new(at, between, of).with_distinct(is_distinct))
         }
-        _ => Box::new(Exact::<i64> { is_distinct, ..Exact::new(at, of) }),
+        _ => Box::new(Exact::<i64>::new(at, between, of).with_distinct(is_distinct)),
     })
+}
+
+/// The mean of two neighbours, as DataFusion's median of floats.
+fn mean(lower: f64, upper: f64, _: f64) -> f64 {
+    (lower + upper) / 2.0
 }
 
 /// True for calls whose groups are [`Collected`].
@@ -319,124 +323,8 @@ impl Value for IntervalMonthDayNano {
     }
 }
 
-/// The values of a group, or those of a frame, which is evaluated for each of its rows.
-#[derive(Debug)]
-struct Exact<V> {
-    values: Vec<V>,
-    /// How many of the first values are sorted.
-    sorted: usize,
-    /// True once it has been evaluated: a group is evaluated once.
-    is_frame: bool,
-    /// True if equal values count once.
-    is_distinct: bool,
-    at: f64,
-    result: DataType,
-}
-
-impl<V: Value> Exact<V> {
-    fn new(at: f64, result: DataType) -> Self {
-        Self { values: Vec::new(), sorted: 0, is_frame: false, is_distinct: false, at, result }
-    }
-
-    fn sort(&mut self) {
-        if self.values.len() - self.sorted > FEW {
-            // The stable sort merges the sorted values with the new ones in linear time.
-            self.values.sort_by(V::order);
-            self.sorted = self.values.len();
-        }
-        while self.sorted < self.values.len() {
-            let value = self.values[self.sorted];
-            let place = self.place_after(|v| v.order(&value) != Ordering::Greater);
-            self.values[place..=self.sorted].rotate_right(1);
-            self.sorted += 1;
-        }
-    }
-
-    /// The number of the first sorted values for which the condition is true.
-    fn place_after(&self, condition: impl Fn(&V) -> bool) -> usize {
-        self.values[..self.sorted].partition_point(condition)
-    }
-}
-
 fn values_of<V: Value>(values: &ArrayRef) -> Result<PrimitiveArray<V::Arrow>> {
     Ok(cast(values, &V::Arrow::DATA_TYPE)?.as_primitive::<V::Arrow>().clone())
-}
-
-impl<V: Value> Accumulator for Exact<V> {
-    fn update_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let Some(values) = values.first() else { return internal_err!("percentile of nothing") };
-        let values = values_of::<V>(values)?;
-        match values.null_count() {
-            0 => self.values.extend_from_slice(values.values()),
-            _ => self.values.extend(values.iter().flatten()),
-        }
-        Ok(())
-    }
-
-    fn retract_batch(&mut self, values: &[ArrayRef]) -> Result<()> {
-        let Some(values) = values.first() else { return internal_err!("percentile of nothing") };
-        let values = values_of::<V>(values)?;
-        self.sort();
-        for value in values.iter().flatten() {
-            let place = self.place_after(|v| v.order(&value) == Ordering::Less);
-            if self.values.get(place).is_none_or(|v| v.order(&value) != Ordering::Equal) {
-                return internal_err!("a value leaves a frame that did not come");
-            }
-            self.values.remove(place);
-            self.sorted -= 1;
-        }
-        Ok(())
-    }
-
-    fn supports_retract_batch(&self) -> bool {
-        true
-    }
-
-    fn evaluate(&mut self) -> Result<ScalarValue> {
-        // A selection would reorder the sorted values.
-        if self.is_frame || self.sorted > 0 || self.is_distinct {
-            self.sort();
-        }
-        self.is_frame = true;
-        let is_sorted = self.sorted == self.values.len();
-        let value = if self.is_distinct {
-            let mut values = self.values.clone();
-            values.dedup_by(|a, b| a.order(b) == Ordering::Equal);
-            interpolated(&mut values, is_sorted, self.at)
-        } else {
-            interpolated(&mut self.values, is_sorted, self.at)
-        };
-        V::scalar(value).cast_to(&self.result)
-    }
-
-    fn size(&self) -> usize {
-        size_of_val(self) + size_of::<V>() * self.values.capacity()
-    }
-
-    fn state(&mut self) -> Result<Vec<ScalarValue>> {
-        self.sorted = 0;
-        let values = std::mem::take(&mut self.values);
-        let values: ArrayRef = Arc::new(PrimitiveArray::<V::Arrow>::from_iter_values(values));
-        Ok(vec![list_of(cast(&values, &self.result)?)?])
-    }
-
-    fn merge_batch(&mut self, states: &[ArrayRef]) -> Result<()> {
-        let [lists] = states else { return internal_err!("percentile_cont: a broken state") };
-        for values in lists.as_list::<i32>().iter().flatten() {
-            self.update_batch(&[values])?;
-        }
-        Ok(())
-    }
-}
-
-/// The value at `at · (n - 1)` of the sorted values, between two of them in proportion; NaN is the greatest.
-fn interpolated<V: Value>(values: &mut [V], is_sorted: bool, at: f64) -> Option<V> {
-    let (low, weight) = place_of(values.len(), at)?;
-    let (lower, upper) = match is_sorted {
-        true => (values[low], values.get(low + 1).copied()),
-        false => neighbours(values, low),
-    };
-    Some(upper.map_or(lower, |upper| between(lower, upper, weight)))
 }
 
 /// The place of a percentile of some values: that of the value below, and the part of the distance to the next one;
@@ -453,118 +341,22 @@ fn neighbours<V: Value>(values: &mut [V], place: usize) -> (V, Option<V>) {
     (lower, above.iter().copied().min_by(V::order))
 }
 
+/// The value at this part of the distance between two neighbours, which is the lower one without the other.
+fn at_weight<V: Value>(
+    (lower, upper): (V, Option<V>),
+    weight: f64,
+    between: fn(V, V, f64) -> V,
+) -> V {
+    match upper {
+        Some(upper) if weight > 0.0 => between(lower, upper, weight),
+        _ => lower,
+    }
+}
+
 /// The value between two neighbours at this part of their distance.
 pub(crate) fn between<V: Value>(lower: V, upper: V, weight: f64) -> V {
     match weight > 0.0 && upper.order(&lower) != Ordering::Equal {
         true => lower.between(upper, weight),
         false => lower,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
-    use super::*;
-    use arrow::array::Float64Array;
-    use arrow::datatypes::{IntervalUnit, TimeUnit};
-
-    fn batch(values: &[f64]) -> [ArrayRef; 1] {
-        [Arc::new(Float64Array::from(values.to_vec()))]
-    }
-
-    #[test]
-    fn a_frame_keeps_its_values_when_it_is_evaluated() {
-        let mut frame = Exact::<f64>::new(0.5, DataType::Float64);
-        let mut medians = Vec::new();
-        for value in [1.0, 3.0, 5.0, 9.0] {
-            frame.update_batch(&batch(&[value])).unwrap();
-            medians.push(frame.evaluate().unwrap());
-        }
-        // numpy.median([1]), numpy.median([1, 3]), …
-        assert_eq!(medians, [1.0, 2.0, 3.0, 4.0].map(ScalarValue::from));
-        frame.retract_batch(&batch(&[1.0])).unwrap();
-        assert_eq!(frame.evaluate().unwrap(), ScalarValue::from(5.0));
-        assert!(frame.retract_batch(&batch(&[2.0])).is_err());
-    }
-
-    #[test]
-    fn values_may_leave_before_the_first_evaluation() {
-        let mut frame = Exact::<f64>::new(0.5, DataType::Float64);
-        frame.update_batch(&batch(&[7.0, 1.0, 9.0])).unwrap();
-        frame.retract_batch(&batch(&[7.0])).unwrap();
-        frame.update_batch(&batch(&[0.0, -3.0])).unwrap();
-        // numpy.median([1, 9, 0, -3])
-        assert_eq!(frame.evaluate().unwrap(), ScalarValue::from(0.5));
-        frame.retract_batch(&batch(&[1.0, 9.0])).unwrap();
-        assert_eq!(frame.evaluate().unwrap(), ScalarValue::from(-1.5));
-    }
-
-    #[test]
-    fn states_of_several_workers_are_merged() {
-        let state = |values: &[f64]| {
-            let mut part = Exact::<f64>::new(0.25, DataType::Float64);
-            part.update_batch(&batch(values)).unwrap();
-            part.state().unwrap().remove(0).to_array().unwrap()
-        };
-        let mut all = Exact::<f64>::new(0.25, DataType::Float64);
-        for values in [&[4.0, 1.0][..], &[], &[3.0, 2.0, 8.0]] {
-            all.merge_batch(&[state(values)]).unwrap();
-        }
-        // numpy.quantile([4, 1, 3, 2, 8], 0.25)
-        assert_eq!(all.evaluate().unwrap(), ScalarValue::from(2.0));
-        let mut none = Exact::<f64>::new(0.25, DataType::Float64);
-        none.merge_batch(&[state(&[])]).unwrap();
-        assert_eq!(none.evaluate().unwrap(), ScalarValue::Float64(None));
-    }
-
-    #[test]
-    fn many_values_are_sorted_at_once() {
-        let values: Vec<f64> = (0..101).map(|i| f64::from(i * 37 % 101)).collect();
-        let mut frame = Exact::<f64>::new(0.25, DataType::Float64);
-        frame.update_batch(&batch(&values)).unwrap();
-        assert_eq!(frame.evaluate().unwrap(), ScalarValue::from(25.0));
-        assert_eq!(frame.evaluate().unwrap(), ScalarValue::from(25.0));
-        frame.retract_batch(&batch(&values[..100])).unwrap();
-        assert_eq!(frame.evaluate().unwrap(), ScalarValue::from(values[100]));
-    }
-
-    /// Expected values from DuckDB 2.0.
-    #[test]
-    fn times_and_intervals_lie_between_others() {
-        let of = DataType::Timestamp(TimeUnit::Microsecond, None);
-        for (at, values, want) in [
-            (0.5, vec![2, 1], 2),
-            (0.1, vec![25, 0], 3),
-            (0.9, vec![0, 15, 1], 12),
-            (0.5, vec![-1, -2], -1),
-        ] {
-            let mut all = Exact::<i64>::new(at, of.clone());
-            let values = arrow::array::TimestampMicrosecondArray::from(values);
-            all.update_batch(&[Arc::new(values)]).unwrap();
-            let want = ScalarValue::TimestampMicrosecond(Some(want), None);
-            assert_eq!(all.evaluate().unwrap(), want);
-        }
-        let of = DataType::Interval(IntervalUnit::MonthDayNano);
-        let (day, hour) = (|n| IntervalMonthDayNano::new(0, n, 0), 3_600_000_000_000);
-        for (values, is_distinct, want) in [
-            // 22 days 12:00:00
-            (
-                vec![IntervalMonthDayNano::new(1, 0, 0), day(15)],
-                false,
-                IntervalMonthDayNano::new(0, 22, 12 * hour),
-            ),
-            (vec![day(1), day(2)], false, IntervalMonthDayNano::new(0, 1, 12 * hour)),
-            (vec![day(1), day(1), day(1), day(3)], true, day(2)),
-        ] {
-            let mut all =
-                Exact { is_distinct, ..Exact::<IntervalMonthDayNano>::new(0.5, of.clone()) };
-            let values = arrow::array::IntervalMonthDayNanoArray::from(values);
-            all.update_batch(&[Arc::new(values)]).unwrap();
-            let found = all.evaluate().unwrap();
-            let ScalarValue::IntervalMonthDayNano(Some(found)) = found else {
-                panic!("{found:?} is no interval")
-            };
-            assert_eq!(found.order(&want), Ordering::Equal, "{found:?}");
-        }
     }
 }

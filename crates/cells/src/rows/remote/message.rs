@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(Answer::read(super::runs(&runs).unwrap()).unwrap(), Answer::Runs(runs));
         let request = Request { tasks: 3, batch_rows: 8192, engine: "55.2.0".into() };
         assert_eq!(Request::read(&request.write().unwrap()).unwrap(), request);
-        let part = RowsPart { rows: 7, bytes: 1 << 30, before: 9 };
+        let part = RowsPart { rows: 7, bytes: 1 << 30, before: 9, key_bits: u64::MAX };
         assert_eq!(Answer::read(super::part(&part).unwrap()).unwrap(), Answer::Part(part));
         assert_eq!(Answer::read(super::lacks()).unwrap(), Answer::Lacks);
         for message in [&b""[..], &[9], &[ROWS_DONE], &[ROWS_PART]] {

@@ -7,9 +7,9 @@
 //!                splits                    each worker distributes some of them to parts, once
 //! ```
 //! A part has its rows in the order of the splits, whoever distributes them and wherever it is grouped. A part of many
-//! bytes is scattered once more, so that its groups need little memory; this follows from the data. Sorts and windows have
-//! parts between bounds, which the rows of all splits decide ([`sorted`]). Those of windows have whole partitions, so the
-//! calls are computed part by part.
+//! bytes is scattered once more, so that its groups need little memory, unless it has few keys; this follows from the data.
+//! Sorts and windows have parts between bounds, which the rows of all splits decide ([`sorted`]). Those of windows have
+//! whole partitions, so the calls are computed part by part.
 
 mod sorted;
 mod waiting;
@@ -19,7 +19,7 @@ pub(in crate::rows) use sorted::{PartBounds, SAMPLE_COLUMNS, Sample, Sampled, sa
 use super::groups::{keys, over};
 use super::once::OnceExec;
 use super::replaced;
-use super::scatter::{Lists, Scatter, Scattered, scattered};
+use super::scatter::{Lists, Scatter, Scattered, has_few_keys, hash_at, scattered};
 use super::windows::WindowsExec;
 use crate::rows::IsStopped;
 use crate::rows::single::{after_input, only_input, properties, usual};
@@ -64,7 +64,7 @@ pub(super) const STATE: RandomState = state(0);
 
 /// Parts of parts need other hashes.
 const fn state(depth: usize) -> RandomState {
-    RandomState::with_seed(0x7465_7373_6572_6121 + depth as u64)
+    hash_at(0x7465_7373_6572_6121, depth)
 }
 
 pub(super) fn count_parts(splits: usize) -> usize {
@@ -100,19 +100,21 @@ impl PartGroups {
     ) -> BoxStream<'static, Result<RecordBatch>> {
         let begun = async move {
             let (bytes, rows) = (of.bytes(part), of.plan(part)?);
-            self.of_rows(bytes, rows, depth).await
+            // The first scatter may have been that of several workers, which know their own rows alone.
+            let depth = if depth > 0 && has_most(&of, part) { DEPTH_MAX } else { depth };
+            self.of_rows((bytes, of.key_bits(part)), rows, depth).await
         };
         stream::once(begun).try_flatten().boxed()
     }
 
-    /// As [`PartGroups::of`], of rows with `bytes` bytes of values.
+    /// As [`PartGroups::of`], of rows with `bytes` bytes of values, whose keys chose these bits.
     async fn of_rows(
         self: Arc<Self>,
-        bytes: usize,
+        (bytes, key_bits): (usize, u64),
         rows: Arc<dyn ExecutionPlan>,
         depth: usize,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        if bytes <= PART_BYTES || depth == DEPTH_MAX {
+        if bytes <= PART_BYTES || depth == DEPTH_MAX || has_few_keys(key_bits) {
             let plan = over(&self.aggregate, rows)?;
             let groups = plan.execute(0, self.context.clone())?.boxed();
             return Ok(if self.may_spill { groups } else { in_memory(plan, groups) });
@@ -123,6 +125,13 @@ impl PartGroups {
         let part = move |part| self.clone().of(of.clone(), part, depth + 1);
         Ok(stream::iter(0..parts).flat_map(part).boxed())
     }
+}
+
+/// True if a part has most of all bytes, which are the rows of few keys, and each of the others takes little memory. The
+/// part has about as many rows of other keys as each of the others.
+fn has_most(of: &Scattered, part: usize) -> bool {
+    let others = of.all_bytes() - of.bytes(part);
+    of.bytes(part) > others && others / (of.count_parts() - 1).max(1) <= PART_BYTES
 }
 
 /// The groups of an aggregate, or an error if it has spilled: then they are in the order of their keys. A task that runs
@@ -147,18 +156,20 @@ fn in_memory(
 /// The rows of a part that other processes send, once: an extension of the configuration with which it is computed.
 pub(in crate::rows) struct ArrivingPart {
     bytes: usize,
+    key_bits: u64,
     before: usize,
     rows: Mutex<Option<BoxStream<'static, Result<RecordBatch>>>>,
 }
 
 impl ArrivingPart {
-    /// Rows with `bytes` bytes of values, in the order of the splits. The parts before have `before` rows.
+    /// Rows with `bytes` bytes of values, in the order of the splits. Their keys, if parts have whole ones, chose these
+    /// bits. The parts before have `before` rows.
     pub(in crate::rows) fn new(
-        bytes: usize,
+        (bytes, key_bits): (usize, u64),
         before: usize,
         rows: BoxStream<'static, Result<RecordBatch>>,
     ) -> Self {
-        ArrivingPart { bytes, before, rows: Mutex::new(Some(rows)) }
+        ArrivingPart { bytes, key_bits, before, rows: Mutex::new(Some(rows)) }
     }
 
     fn take(&self) -> Result<BoxStream<'static, Result<RecordBatch>>> {
@@ -365,7 +376,8 @@ impl PartsExec {
         if let Some(arriving) = arriving {
             let rows = arriving.take()?;
             let rows = OnceExec::new(properties(aggregate.input().schema()), rows);
-            let begun = groups.of_rows(arriving.bytes, Arc::new(rows), 0);
+            let extent = (arriving.bytes, arriving.key_bits);
+            let begun = groups.of_rows(extent, Arc::new(rows), 0);
             return Ok(stream::once(begun).try_flatten().boxed());
         }
         let (here, parts) = (self.here.clone(), self.parts);

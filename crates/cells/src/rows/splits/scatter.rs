@@ -37,8 +37,13 @@ type PartsOf = Box<dyn Fn(usize, &RecordBatch) -> Result<Vec<u32>> + Send + Sync
 
 /// Determines the part of a row.
 pub(super) struct Scatter {
-    pub(super) parts: usize,
-    pub(super) of: PartsOf,
+    parts: usize,
+    by: By,
+}
+
+enum By {
+    Keys(Vec<Arc<dyn PhysicalExpr>>, RandomState),
+    Other(PartsOf),
 }
 
 /// Rows sorted by part.
@@ -46,6 +51,22 @@ struct Sorted {
     rows: RecordBatch,
     /// The row after the last one of each part.
     ends: Vec<u32>,
+    /// The bits that the hashes of the keys of each part choose.
+    key_bits: Vec<u64>,
+}
+
+/// The hash of keys of rows that were scattered `depth` times before. Seeds that differ in few bits hash integers alike: all
+/// rows of a part would have one part again.
+pub(super) const fn hash_at(seed: u64, depth: usize) -> RandomState {
+    RandomState::with_seed(seed ^ (depth as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// Keys choose some of 64 bits. Up to so many bits, which 44 keys choose on average, keys are few.
+const FEW_KEY_BITS: u32 = 32;
+
+/// True if the keys that chose these bits are so few that another scatter would divide their rows little.
+pub(super) fn has_few_keys(key_bits: u64) -> bool {
+    key_bits.count_ones() <= FEW_KEY_BITS
 }
 
 impl Scatter {
@@ -55,14 +76,37 @@ impl Scatter {
         parts: usize,
         state: RandomState,
     ) -> Self {
-        let of = move |_: usize, rows: &RecordBatch| -> Result<Vec<u32>> {
-            parts_of(&evaluated(&keys, rows)?, rows.num_rows(), &state, parts)
+        Scatter { parts, by: By::Keys(keys, state) }
+    }
+
+    /// `of` returns the part of each row of a partition of the input, and the number of parts for a row that is in none.
+    pub(super) fn by(
+        parts: usize,
+        of: impl Fn(usize, &RecordBatch) -> Result<Vec<u32>> + Send + Sync + 'static,
+    ) -> Self {
+        Scatter { parts, by: By::Other(Box::new(of)) }
+    }
+
+    /// The part of each row, and the bits that the keys of each part choose.
+    fn places(&self, partition: usize, rows: &RecordBatch) -> Result<(Vec<u32>, Vec<u64>)> {
+        let (keys, state) = match &self.by {
+            By::Keys(keys, state) => (keys, state),
+            // The keys may be many.
+            By::Other(of) => return Ok((of(partition, rows)?, vec![u64::MAX; self.parts])),
         };
-        Scatter { parts, of: Box::new(of) }
+        let mut key_bits = vec![0; self.parts];
+        let hashes = hashes_of(&evaluated(keys, rows)?, rows.num_rows(), state)?;
+        let places = hashes.into_iter().map(|hash| {
+            let part = part_of(hash, self.parts);
+            // Parts follow from the upper bits.
+            key_bits[part as usize] |= 1 << (hash % u64::from(u64::BITS));
+            part
+        });
+        Ok((places.collect(), key_bits))
     }
 
     fn sorted(&self, partition: usize, rows: &RecordBatch) -> Result<Sorted> {
-        let parts = (self.of)(partition, rows)?;
+        let (parts, key_bits) = self.places(partition, rows)?;
         // Behind the parts are the rows that are in none.
         let mut ends = vec![0u32; self.parts + 1];
         for &part in &parts {
@@ -80,7 +124,8 @@ impl Scatter {
         }
         ends.truncate(self.parts);
         order.truncate(ends.last().map_or(0, |end| *end as usize));
-        Ok(Sorted { rows: take_record_batch(rows, &UInt32Array::from(order))?, ends })
+        let rows = take_record_batch(rows, &UInt32Array::from(order))?;
+        Ok(Sorted { rows, ends, key_bits })
     }
 }
 
@@ -91,17 +136,26 @@ pub(super) fn parts_of(
     state: &RandomState,
     parts: usize,
 ) -> Result<Vec<u32>> {
+    let hashes = hashes_of(keys, rows, state)?;
+    Ok(hashes.into_iter().map(|hash| part_of(hash, parts)).collect())
+}
+
+fn hashes_of(keys: &[ArrayRef], rows: usize, state: &RandomState) -> Result<Vec<u64>> {
     let mut hashes = vec![0; rows];
     create_hashes(keys, state, &mut hashes)?;
+    Ok(hashes)
+}
+
+fn part_of(hash: u64, parts: usize) -> u32 {
     // The upper half of the product is below `parts`.
-    let part_of = |hash: u64| (((hash >> 32) * parts as u64) >> 32) as u32;
-    Ok(hashes.into_iter().map(part_of).collect())
+    (((hash >> 32) * parts as u64) >> 32) as u32
 }
 
 /// The rows of a part: first those in its file, then those in memory.
 struct PartRows {
     count: usize,
     bytes: usize,
+    key_bits: u64,
     file: Option<Arc<dyn SpillFile>>,
     rows: Vec<RecordBatch>,
 }
@@ -130,6 +184,20 @@ impl Scattered {
 
     pub(in crate::rows) fn bytes(&self, part: usize) -> usize {
         self.parts[part].bytes
+    }
+
+    pub(super) fn count_parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Bytes of the values of all parts.
+    pub(super) fn all_bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.bytes).sum()
+    }
+
+    /// The bits that the hashes of the keys of a part choose; all if parts have no whole keys.
+    pub(in crate::rows) fn key_bits(&self, part: usize) -> u64 {
+        self.parts[part].key_bits
     }
 
     /// The rows of a part, as the input of other operators.
@@ -269,6 +337,7 @@ type Open = Box<dyn FnMut(Option<&RecordBatch>) -> Result<Option<Arc<dyn SpillFi
 struct Arriving {
     count: usize,
     bytes: usize,
+    key_bits: u64,
     file: Option<Open>,
     rows: Vec<RecordBatch>,
 }
@@ -325,8 +394,10 @@ impl Lists {
         let bytes = get_record_batch_memory_size(&unit.rows);
         let fits = self.memory.size() + bytes <= self.most && self.memory.try_grow(bytes).is_ok();
         let mut start = 0;
-        for (part, &end) in self.parts.iter_mut().zip(&unit.ends) {
+        let unit_parts = unit.ends.iter().zip(&unit.key_bits);
+        for (part, (&end, key_bits)) in self.parts.iter_mut().zip(unit_parts) {
             if start < end {
+                part.key_bits |= key_bits;
                 let rows = unit.rows.slice(start as usize, (end - start) as usize);
                 part.count += rows.num_rows();
                 part.bytes += value_bytes(&rows);
@@ -367,10 +438,11 @@ impl Lists {
 
     /// All rows.
     pub(super) fn finish(self) -> Result<Scattered> {
-        let parts = self.parts.into_iter().map(|Arriving { count, bytes, file, rows }| {
-            let file = file.map(|mut open| open(None)).transpose()?.flatten();
-            Ok(PartRows { count, bytes, file, rows })
-        });
+        let parts =
+            self.parts.into_iter().map(|Arriving { count, bytes, key_bits, file, rows }| {
+                let file = file.map(|mut open| open(None)).transpose()?.flatten();
+                Ok(PartRows { count, bytes, key_bits, file, rows })
+            });
         let parts = parts.collect::<Result<_>>()?;
         Ok(Scattered { files: self.files, parts, _memory: self.memory })
     }
@@ -421,52 +493,4 @@ fn range<O: OffsetSizeTrait>(offsets: &[O]) -> Range<usize> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::*;
-    use datafusion::arrow::array::{Int64Array, LargeStringArray, StringArray, StructArray};
-    use datafusion::arrow::compute::cast;
-    use datafusion::arrow::datatypes::{Field, Schema};
-    use datafusion::execution::runtime_env::RuntimeEnv;
-
-    #[test]
-    fn long_values_are_counted_in_each_type() {
-        let texts: ArrayRef = Arc::new(StringArray::from(vec!["a".repeat(1000); 3]));
-        for kind in [DataType::Utf8, DataType::LargeUtf8, DataType::Utf8View, DataType::LargeBinary]
-        {
-            let texts = cast(&texts, &kind).unwrap();
-            assert_eq!(array_bytes(&texts), 3048, "{kind}");
-            assert_eq!(array_bytes(&texts.slice(1, 1)), 1016, "{kind}");
-        }
-        let field = Arc::new(Field::new("s", DataType::Utf8, true));
-        let inner: ArrayRef = Arc::new(StructArray::from(vec![(field, texts)]));
-        assert_eq!(array_bytes(&inner), 3048 + 48);
-        assert_eq!(array_bytes(&inner.slice(1, 1)), 1016 + 16);
-    }
-
-    #[tokio::test]
-    async fn long_rows_are_moved_in_several_batches() {
-        let texts: ArrayRef = Arc::new(LargeStringArray::from(vec!["a".repeat(1 << 20); 40]));
-        let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..40));
-        let fields = [("t", DataType::LargeUtf8), ("n", DataType::Int64)];
-        let fields = fields.map(|(name, kind)| Field::new(name, kind, false));
-        let schema = Arc::new(Schema::new(fields.to_vec()));
-        let rows = RecordBatch::try_new(schema.clone(), vec![texts, numbers]).unwrap();
-        let (environment, metrics) = (
-            Arc::new(RuntimeEnv::default()),
-            SpillMetrics::new(&ExecutionPlanMetricsSet::new(), 0),
-        );
-        let memory = MemoryConsumer::new("test").register(&environment.memory_pool);
-        let of = Scattered {
-            files: SpillManager::new(environment, metrics, schema.clone()),
-            parts: vec![PartRows { count: 40, bytes: 0, file: None, rows: vec![rows.clone()] }],
-            _memory: memory,
-        };
-        let batches: Vec<RecordBatch> = of.apart(0, 8192).unwrap().try_collect().await.unwrap();
-        assert!(batches.len() > 1 && batches.iter().all(|b| value_bytes(b) < 2 * APART_BYTES));
-        assert_eq!(concat_batches(&schema, &batches).unwrap(), rows);
-        let batches: Vec<RecordBatch> = of.apart(0, 3).unwrap().try_collect().await.unwrap();
-        assert!(batches.iter().all(|b| b.num_rows() <= 3));
-        assert_eq!(concat_batches(&schema, &batches).unwrap(), rows);
-    }
-}
+mod tests;

@@ -16,7 +16,7 @@ use datafusion::common::{Result, exec_err, internal_err};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
 
 use super::selected::Selected;
-use super::{Value, place_of, values_of};
+use super::{Value, at_weight, place_of, values_of};
 use crate::lift::functions::holds;
 use crate::rows::go_on;
 
@@ -52,11 +52,11 @@ pub(super) struct Collected<V: Value> {
 
 /// The values of a group in chunks, which are not moved when more values come.
 #[derive(Debug, Default)]
-struct Chunks<V> {
+pub(super) struct Chunks<V> {
     full: Vec<Vec<V>>,
     last: Vec<V>,
     /// Values for which there is memory.
-    room: usize,
+    pub(super) room: usize,
 }
 
 impl<V: Value> Chunks<V> {
@@ -67,7 +67,7 @@ impl<V: Value> Chunks<V> {
         self.last.push(value);
     }
 
-    fn extend(&mut self, mut values: &[V]) {
+    pub(super) fn extend(&mut self, mut values: &[V]) {
         while !values.is_empty() {
             if self.last.len() == self.last.capacity() {
                 self.begin();
@@ -90,7 +90,7 @@ impl<V: Value> Chunks<V> {
         }
     }
 
-    fn parts(&self) -> impl Iterator<Item = &[V]> {
+    pub(super) fn parts(&self) -> impl Iterator<Item = &[V]> {
         let parts = self.full.iter().chain([&self.last]).map(Vec::as_slice);
         parts.filter(|part| !part.is_empty())
     }
@@ -280,11 +280,8 @@ impl<V: Value> GroupsAccumulator for Collected<V> {
                 results.push(None);
                 continue;
             };
-            let (lower, upper) = selected.at(&parts, low)?;
-            results.push(Some(match upper {
-                Some(upper) if weight > 0.0 => (self.between)(lower, upper, weight),
-                _ => lower,
-            }));
+            let found = selected.at(&parts, low)?;
+            results.push(Some(at_weight(found, weight, self.between)));
         }
         let results: PrimitiveArray<V::Arrow> = results.into_iter().collect();
         Ok(cast(&results, &self.result)?)

@@ -14,14 +14,14 @@ use crate::rows::go_on;
 use datafusion::common::Result;
 
 /// Values of a group from which on they are counted. Fewer are copied at once.
-const LARGE: usize = 1 << 16;
+pub(super) const LARGE: usize = 1 << 16;
 
 /// Bits of a key by which values are counted at a time, and how many numbers these are.
 const DIGIT_BITS: u32 = 16;
 const DIGITS: usize = 1 << DIGIT_BITS;
 
 /// The part of all values that is copied at most.
-const COPIED_SHARE: usize = 4;
+pub(super) const COPIED_SHARE: usize = 4;
 
 /// Values that are examined before those that are wanted are copied.
 const TILE: usize = 1 << 10;

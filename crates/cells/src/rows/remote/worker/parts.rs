@@ -224,6 +224,8 @@ struct Opened {
     bytes: u64,
     /// Rows of the parts before.
     before: u64,
+    /// The bits that the hashes of their keys choose.
+    key_bits: u64,
     rows: BoxStream<'static, Result<RecordBatch, DataFusionError>>,
 }
 
@@ -298,9 +300,10 @@ impl TaskRun {
         let opened = future::try_join_all(opening).await?;
         let sum = |of: fn(&Opened) -> u64| opened.iter().map(of).fold(0, u64::saturating_add);
         let (bytes, before) = (sum(|opened| opened.bytes), sum(|opened| opened.before));
+        let key_bits = opened.iter().fold(0, |bits, opened| bits | opened.key_bits);
         let rows = stream::iter(opened).flat_map(|opened| opened.rows).boxed();
         let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-        let arriving = ArrivingPart::new(count(bytes), count(before), rows);
+        let arriving = ArrivingPart::new((count(bytes), key_bits), count(before), rows);
         let context = &ready.context;
         let config = context.session_config().clone().with_extension(Arc::new(arriving));
         let none = (HashMap::new(), HashMap::new(), HashMap::new(), HashMap::new());
@@ -365,19 +368,19 @@ impl TaskRun {
         let Some(address) = &holder.address else {
             let bounds = bounds.map(|known| &known.bounds);
             let kept = ready.scattered(parts, (holder.from, holder.to), bounds).await?;
-            let RowsPart { bytes, before, .. } = of_part(&kept, part);
+            let RowsPart { bytes, before, key_bits, .. } = of_part(&kept, part);
             // A sort counts the buffers of its rows. Those of slices are the rows of many parts.
             let rows = match parts.order() {
                 Some(_) => kept.apart(part, ready.batch_rows())?,
                 None => kept.rows(part)?,
             };
-            return Ok(Opened { bytes, before, rows });
+            return Ok(Opened { bytes, before, key_bits, rows });
         };
         let bounds = bounds.map(|known| known.sent.clone());
         let ask = RowsPartStart { bounds, ..asked(start, ready, holder, Some(start.task)) };
         let mut kept = KeptRows::new(&self.tasks.others, address, ask, parts.columns());
         kept.of = kept.begin().await?;
-        let RowsPart { bytes, before, .. } = kept.of;
+        let RowsPart { bytes, before, key_bits, .. } = kept.of;
         let pool = ready.context.memory_pool();
         let memory = MemoryConsumer::new("rows of other workers").register(pool);
         let most = AHEAD_BYTES / start.holders.len().max(1) as u64;
@@ -389,21 +392,22 @@ impl TaskRun {
             Ok::<_, DataFusionError>(kept.next().await?.map(|batch| (batch, kept)))
         });
         if !is_ahead {
-            return Ok(Opened { bytes, before, rows: rows.boxed() });
+            return Ok(Opened { bytes, before, key_bits, rows: rows.boxed() });
         }
         let all: Vec<RecordBatch> = rows.try_collect().await?;
         let rows = stream::unfold((all.into_iter(), memory), |(mut all, memory)| async move {
             let batch = all.next()?;
             Some((Ok(batch), (all, memory)))
         });
-        Ok(Opened { bytes, before, rows: rows.boxed() })
+        Ok(Opened { bytes, before, key_bits, rows: rows.boxed() })
     }
 }
 
 /// The extent of the stored rows of a part.
 fn of_part(kept: &Scattered, part: usize) -> RowsPart {
     let (rows, bytes, before) = (kept.count(part), kept.bytes(part), kept.before(part));
-    RowsPart { rows: rows as u64, bytes: bytes as u64, before: before as u64 }
+    let key_bits = kept.key_bits(part);
+    RowsPart { rows: rows as u64, bytes: bytes as u64, before: before as u64, key_bits }
 }
 
 /// The request of a task to another worker, without bounds.

@@ -24,7 +24,7 @@ use crate::rows::splits::gather::{memory_of, yields_build_side};
 use crate::rows::splits::groups::evaluated;
 use crate::rows::splits::in_order::is_out_of_memory;
 use crate::rows::splits::once::OnceExec;
-use crate::rows::splits::scatter::{Lists, Scatter, Scattered, parts_of};
+use crate::rows::splits::scatter::{Lists, Scatter, Scattered, hash_at, parts_of};
 use crate::rows::splits::sort::SortSplitsExec;
 use crate::rows::stop::checked;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
@@ -73,7 +73,7 @@ const RESULT_ROWS: u64 = 1 << 16;
 
 /// Hashes keys for parts. Parts of parts need other hashes, and the join has its own.
 const fn state(depth: usize) -> RandomState {
-    RandomState::with_seed(0x6772_6163_6500 + depth as u64)
+    hash_at(0x6772_6163_6500, depth)
 }
 
 struct Side {
@@ -90,7 +90,7 @@ impl Side {
         let of = move |_: usize, rows: &RecordBatch| -> Result<Vec<u32>> {
             side.parts_of(rows, parts, depth)
         };
-        Scatter { parts, of: Box::new(of) }
+        Scatter::by(parts, of)
     }
 
     fn parts_of(&self, rows: &RecordBatch, parts: usize, depth: usize) -> Result<Vec<u32>> {
@@ -493,6 +493,6 @@ async fn result_in_files(
     let rest: Arc<dyn ExecutionPlan> = Arc::new(rest);
     let parts = places.count();
     let of = move |_: usize, rows: &RecordBatch| -> Result<Vec<u32>> { Ok(places.parts_of(rows)) };
-    let scatter = Scatter { parts, of: Box::new(of) };
+    let scatter = Scatter::by(parts, of);
     in_files(vec![all, rest], scatter, &pairs.context).await
 }

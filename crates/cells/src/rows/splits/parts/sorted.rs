@@ -288,7 +288,7 @@ impl SortOfSplits {
         let of = move |partition: usize, rows: &RecordBatch| -> Result<Vec<u32>> {
             bounds.parts_of(&keys.first_of_rows(rows, whole)?, splits[partition] as u32)
         };
-        let scatter = Scatter { parts, of: Box::new(of) };
+        let scatter = Scatter::by(parts, of);
         let mut lists = Lists::new(self.input.schema(), scatter, KEPT_SHARE, context);
         lists.read(input, partitions, context).await?;
         lists.finish()

@@ -311,7 +311,7 @@ mod tests {
     /// Batches of the values without those whose number is a multiple of 11, which are NULL.
     fn batches(takes: impl Fn(usize) -> bool) -> Vec<[ArrayRef; 1]> {
         let rows: Vec<usize> = (0..MANY).filter(|i| takes(*i)).collect();
-        let of = |i: &usize| (*i % 11 != 0).then(|| value(*i));
+        let of = |i: &usize| (!i.is_multiple_of(11)).then(|| value(*i));
         let batch = |rows: &[usize]| -> [ArrayRef; 1] {
             [Arc::new(rows.iter().map(of).collect::<Float64Array>())]
         };

@@ -121,10 +121,11 @@ fn each_operator_has_its_rows() {
         let groups = table.analyzed("select g, count(*) as n from T group by g");
         assert_eq!((groups.answer(), groups.rows("GroupsExec")), (10, 10), "{}", groups.0);
         assert_eq!(groups.rows("DataSourceExec"), ROWS);
-        // 100 pairs, 10 groups and the total; the splits have groups, and not their rows.
+        // 100 pairs, 10 groups and the total.
         let sets = table.analyzed("select g, k, sum(i) as s from T group by rollup (g, k)");
         assert_eq!(sets.answer(), 111, "{}", sets.0);
-        assert!(sets.each("GatherExec").is_empty(), "{}", sets.0);
+        // The groups of splits are merged, and not their rows.
+        assert!(sets.rows("GatherExec") < ROWS, "{}", sets.0);
 
         let join = table.analyzed(
             "select count(*) as n from T a join (select i as j from T where i < 40) b on a.k = b.j",

@@ -37,7 +37,6 @@ mod per_value;
 mod physical;
 mod pieces;
 mod remote;
-mod revealed;
 mod rules;
 mod run;
 mod runtime;

@@ -9,7 +9,6 @@ use super::named_totals::with_named_totals;
 use super::partition_top::with_tops;
 use super::per_value::PerValueRule;
 use super::remote::Spreading;
-use super::revealed::with_revealed;
 use super::rules::guarded;
 use super::splits::{SplitSize, with_splits};
 use super::stop::IsStopped;
@@ -42,7 +41,7 @@ pub(super) async fn physical(
     let logical = with_named_totals(logical)?;
     let plan = state.query_planner().create_physical_plan(&logical, state).await?;
     let plan = with_parameters(plan)?;
-    let plan = with_revealed(with_tops(plan)?)?;
+    let plan = with_tops(plan)?;
     let places = state.config().get_extension::<Places>();
     let batch_rows = state.config().batch_size();
     let plan = guard::guarded(plan, places.as_deref(), quota.as_ref(), batch_rows)?;

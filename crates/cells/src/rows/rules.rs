@@ -5,12 +5,14 @@
 //!   continues to the aggregate below and replaces both by the number of that one.
 //! * `JoinSelection` leaves a table as the first side of its join with groups, see [`groups_first`].
 //! * `ProjectionPushdown` moves projections into readers of files, with parameters of lambdas that have their places in
-//!   another input, see [`lambdas`](super::lambdas). With lambdas in the plan, projections stay above readers.
+//!   another input, see [`lambdas`](super::lambdas). With lambdas in the plan, projections stay above readers. The columns of
+//!   grouping sets that were hidden from the rules before are [`revealed`].
 //! * `SanityCheckPlan` rejects an input without the order that its operator requires. A sort moved below a join, where
 //!   one row needs none, leaves such an input. Here it is sorted.
 
 mod groups_first;
 mod grown;
+mod revealed;
 mod same_names;
 
 use crate::walk::Walk;
@@ -43,7 +45,7 @@ pub(super) fn guarded(rules: &[Rule]) -> impl Iterator<Item = Rule> {
         } else if is(JoinSelection::new().name()) {
             Guard::Sides
         } else if is(ProjectionPushdown::new().name()) {
-            Guard::Lambdas
+            Guard::Projections
         } else if is(SanityCheckPlan::new().name()) {
             Guard::Orders
         } else {
@@ -58,7 +60,7 @@ enum Guard {
     Names,
     Totals,
     Sides,
-    Lambdas,
+    Projections,
     Orders,
 }
 
@@ -82,13 +84,16 @@ impl PhysicalOptimizerRule for Guarded {
             Guard::Totals if has_filtered_total(&plan)? => Ok(plan),
             Guard::Totals => self.rule.optimize(plan, config),
             Guard::Sides => groups_first::with_groups_first(self.rule.optimize(plan, config)?),
-            Guard::Lambdas if plan.any(has_lambda)? => {
+            Guard::Projections => {
+                let plan = revealed::with_revealed(plan)?;
+                if !plan.any(has_lambda)? {
+                    return self.rule.optimize(plan, config);
+                }
                 let is_reader = |node: &Arc<dyn ExecutionPlan>| node.children().is_empty();
                 let plan =
                     plan.replace_up(|node| Ok(is_reader(node).then(|| grown::above(node))))?;
                 shown(self.rule.optimize(plan, config)?)
             }
-            Guard::Lambdas => self.rule.optimize(plan, config),
             Guard::Orders => self.rule.optimize(sorted(plan)?, config),
         }
     }

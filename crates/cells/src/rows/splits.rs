@@ -434,19 +434,23 @@ fn has_groups(aggregate: &AggregateExec) -> bool {
 /// The aggregate computed for each split first, or over parts of the groups; `None` if it depends on the order of its
 /// input.
 fn aggregated(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
-    if *aggregate.mode() != AggregateMode::Single
-        || aggregate.limit_options().is_some()
+    if aggregate.limit_options().is_some()
         || *aggregate.input_order_mode() != InputOrderMode::Linear
     {
         return Ok(None);
     }
-    if !has_groups(aggregate) {
-        if !groups::is_merged(aggregate) {
-            return Ok(None);
+    let is_merged = groups::is_merged(aggregate);
+    match aggregate.mode() {
+        AggregateMode::Single if has_groups(aggregate) => {
+            Ok(Some(Arc::new(GroupsExec::new(aggregate.clone()))))
         }
-        return groups::partial_then_final(aggregate, aggregate.input().clone()).map(Some);
+        AggregateMode::Single if is_merged => {
+            groups::partial_then_final(aggregate, aggregate.input().clone()).map(Some)
+        }
+        // DataFusion plans the first step of grouping sets.
+        AggregateMode::Partial if is_merged => Ok(Some(Arc::new(aggregate.clone()))),
+        _ => Ok(None),
     }
-    Ok(Some(Arc::new(GroupsExec::new(aggregate.clone()))))
 }
 
 /// `ORDER BY … LIMIT`: the first rows of each split, then those of all.

@@ -10,11 +10,13 @@
 //! each index, and a table of groups looks up each text. Indices alone are read faster and are numbers already.
 //!
 //! A column is read in this way if the ends of all files are known and have dictionaries for all row groups, and if no
-//! operator below the groups computes with it. Columns of conditions are read in this way, too ([`filters`]).
+//! operator below the groups computes with it. Columns of conditions are read in this way, too ([`filters`]). A condition
+//! that the first rows of a sort above the groups fill is left out: groups are complete before it is filled.
 
 mod filters;
 
 use super::coded::has_partial_groups;
+use super::grace::GraceJoinExec;
 use super::groups::{GroupsExec, keys};
 use super::replaced;
 use crate::rows::guard::{with_reader, within};
@@ -33,12 +35,13 @@ use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::Result;
 use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{CastExpr, Column};
+use datafusion::physical_expr::expressions::{CastExpr, Column, DynamicFilterPhysicalExpr};
 use datafusion::physical_expr::utils::{collect_columns, conjunction, split_conjunction};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::coop::CooperativeExec;
 use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use object_store::path::Path;
 use parquet::arrow::parquet_to_arrow_schema;
@@ -58,20 +61,31 @@ pub(in crate::rows) fn with_dictionaries(
     plan: Arc<dyn ExecutionPlan>,
     ends: &FileMetadataCache,
 ) -> Result<Arc<dyn ExecutionPlan>> {
+    let has_join = plan.any(|node| Ok(node.is::<HashJoinExec>() || node.is::<GraceJoinExec>()))?;
+    let below_groups = Scans { ends, fills_conditions: has_join };
     plan.replace_up(|node| {
         if let Some(filter) = node.downcast_ref::<FilterExec>() {
-            return filters::over_dictionaries(filter, ends);
+            return filters::over_dictionaries(filter, Scans { ends, fills_conditions: true });
         }
         let groups = node.downcast_ref::<GroupsExec>().and_then(GroupsExec::merged_here);
         let partial = node.downcast_ref::<AggregateExec>().filter(|node| has_partial_groups(node));
         let Some(aggregate) = groups.or(partial) else { return Ok(None) };
         let input = aggregate.input();
-        let Some(read) = read_below(input, &keys_alone(aggregate), ends)? else { return Ok(None) };
+        let read = read_below(input, &keys_alone(aggregate), below_groups)?;
+        let Some(read) = read else { return Ok(None) };
         let mut inputs: Vec<_> = node.children().into_iter().cloned().collect();
         let texts = as_texts(read, &input.schema())?;
         inputs[0] = texts;
         replaced(node, inputs).map(Some)
     })
+}
+
+/// What is known of the scans below an operator.
+#[derive(Clone, Copy)]
+struct Scans<'a> {
+    ends: &'a FileMetadataCache,
+    /// True if other operators may fill conditions while rows are read.
+    fills_conditions: bool,
 }
 
 /// The type of dictionaries: that of Arrow's readers and writers.
@@ -157,13 +171,13 @@ impl Origins {
 fn read_below(
     plan: &Arc<dyn ExecutionPlan>,
     wanted: &BTreeSet<usize>,
-    ends: &FileMetadataCache,
+    scans: Scans<'_>,
 ) -> Result<Option<Read>> {
     if wanted.is_empty() {
         return Ok(None);
     }
     if let Some(scan) = plan.downcast_ref::<DataSourceExec>() {
-        return scanned(scan, wanted, ends);
+        return scanned(scan, wanted, scans);
     }
     let columns = plan.schema().fields().len();
     let projection = plan.downcast_ref::<ProjectionExec>();
@@ -180,7 +194,7 @@ fn read_below(
         return Ok(None);
     };
     let [input] = plan.children()[..] else { return Ok(None) };
-    let Some(below) = read_below(input, &origins.wanted(wanted), ends)? else { return Ok(None) };
+    let Some(below) = read_below(input, &origins.wanted(wanted), scans)? else { return Ok(None) };
     let texts = origins.of(&below.texts);
     let plan: Arc<dyn ExecutionPlan> = match projection {
         Some(items) => Arc::new(ProjectionExec::try_new(items.expr().to_vec(), below.plan)?),
@@ -193,7 +207,7 @@ fn read_below(
 fn scanned(
     node: &DataSourceExec,
     wanted: &BTreeSet<usize>,
-    ends: &FileMetadataCache,
+    Scans { ends, fills_conditions }: Scans<'_>,
 ) -> Result<Option<Read>> {
     let Some(scan) = node.data_source().downcast_ref::<FileScanConfig>() else { return Ok(None) };
     let inner = within(&scan.file_source).map(|(inner, _)| inner);
@@ -209,7 +223,8 @@ fn scanned(
     let Some(files) = Files::of(scan, ends).filter(|_| is_usual) else { return Ok(None) };
     let origins = Origins::items(projection.iter());
     let mut chosen = origins.wanted(wanted);
-    let conditions = conditions_of(source);
+    let mut conditions = conditions_of(source);
+    conditions.retain(|part| fills_conditions || !part.is::<DynamicFilterPhysicalExpr>());
     chosen.retain(|at| {
         table.file_schema().fields().get(*at).is_some_and(|field| {
             let name = field.name();

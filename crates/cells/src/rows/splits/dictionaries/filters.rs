@@ -6,12 +6,11 @@
 //! ```
 //! Such a condition casts the values of the indices that a batch has, and evaluates the function for these.
 
-use super::{columns_of, read_below};
+use super::{Scans, columns_of, read_below};
 use crate::rows::per_value::PerValueExpr;
 use crate::walk::Walk;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
-use datafusion::execution::cache::cache_manager::FileMetadataCache;
 use datafusion::physical_expr::expressions::{CastExpr, Column, LikeExpr, Literal};
 use datafusion::physical_expr::utils::split_conjunction;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
@@ -24,7 +23,7 @@ use std::sync::Arc;
 /// has none.
 pub(super) fn over_dictionaries(
     filter: &FilterExec,
-    ends: &FileMetadataCache,
+    scans: Scans<'_>,
 ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let Some(returned) = filter.projection() else { return Ok(None) };
     let (mut wanted, mut others) = (BTreeSet::new(), BTreeSet::new());
@@ -33,7 +32,7 @@ pub(super) fn over_dictionaries(
         let of = if part.is::<PerValueExpr>() { &mut wanted } else { &mut others };
         of.extend(columns_of(part));
     }
-    let Some(below) = read_below(filter.input(), &(&wanted - &others), ends)? else {
+    let Some(below) = read_below(filter.input(), &(&wanted - &others), scans)? else {
         return Ok(None);
     };
     let schema = filter.input().schema();

@@ -432,7 +432,7 @@ fn has_groups(aggregate: &AggregateExec) -> bool {
 }
 
 /// The aggregate computed for each split first, or over parts of the groups; `None` if it depends on the order of its
-/// input.
+/// input, or if its keys are random: those by which rows go to parts would be others than those of the groups.
 fn aggregated(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if *aggregate.mode() != AggregateMode::Single
         || aggregate.limit_options().is_some()
@@ -445,6 +445,11 @@ fn aggregated(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>
             return Ok(None);
         }
         return groups::partial_then_final(aggregate, aggregate.input().clone()).map(Some);
+    }
+    for key in groups::keys(aggregate) {
+        if key.any(|part| Ok(part.is_volatile_node()))? {
+            return Ok(None);
+        }
     }
     Ok(Some(Arc::new(GroupsExec::new(aggregate.clone()))))
 }

@@ -61,6 +61,12 @@ same("SELECT c::text AS a, grouping(c::text) AS g, count(*) AS n FROM n GROUP BY
 same("SELECT k, m::text AS a, grouping(k, m::text) AS g, count(*) AS n FROM n WHERE k < 2 GROUP BY GROUPING SETS ((k, m::text)) ORDER BY k, a")
 same("SELECT a, max(g) AS g FROM (SELECT m::text AS a, grouping(m::text) AS g, rank() OVER (PARTITION BY grouping(m::text) ORDER BY sum(i)) AS r FROM n GROUP BY ROLLUP (m::text)) q WHERE r < 3 GROUP BY a ORDER BY a NULLS LAST")
 
+f.note("Grouping sets of literals and of equal columns: groups of smaller sets have NULL there.")
+same("SELECT k, count(*) AS n FROM (SELECT 1 AS k, i FROM n) q GROUP BY ROLLUP (k) ORDER BY k NULLS FIRST")
+same("SELECT k, m, count(*) AS n FROM (SELECT 'a' AS k, m, i FROM n) q GROUP BY CUBE (k, m) ORDER BY k NULLS FIRST, m NULLS FIRST")
+same("SELECT a, b, count(*) AS n FROM (SELECT k AS a, k AS b FROM n) q GROUP BY ROLLUP (a, b) ORDER BY b NULLS FIRST, a NULLS FIRST")
+same("SELECT a, b, n FROM (SELECT a, b, count(*) AS n FROM (SELECT k AS a, k AS b FROM n) q GROUP BY CUBE (a, b)) p WHERE a IS DISTINCT FROM b ORDER BY a NULLS LAST, b NULLS LAST")
+
 f.note("Many items.")
 SUMS = ", ".join(f"sum(i + {i}) AS s{i}" for i in range(70))
 same(f"SELECT {SUMS} FROM n")

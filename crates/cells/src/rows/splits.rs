@@ -432,12 +432,17 @@ fn has_groups(aggregate: &AggregateExec) -> bool {
 }
 
 /// The aggregate computed for each split first, or over parts of the groups; `None` if it depends on the order of its
-/// input.
+/// input, or if its keys are random: those by which rows go to parts would be others than those of the groups.
 fn aggregated(aggregate: &AggregateExec) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if aggregate.limit_options().is_some()
         || *aggregate.input_order_mode() != InputOrderMode::Linear
     {
         return Ok(None);
+    }
+    for key in groups::keys(aggregate) {
+        if key.any(|part| Ok(part.is_volatile_node()))? {
+            return Ok(None);
+        }
     }
     let is_merged = groups::is_merged(aggregate);
     match aggregate.mode() {

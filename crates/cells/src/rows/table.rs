@@ -6,6 +6,7 @@ use super::splits::SplitSize;
 use super::stream::{Rows, rows};
 use super::{BoxError, Piece, RunTensor};
 use crate::lift::{ScanColumn, TensorScan, Top};
+use crate::walk::Walk;
 use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
@@ -116,6 +117,12 @@ pub(super) fn tensor_scans(plan: &Arc<dyn ExecutionPlan>) -> Vec<Arc<TensorScan>
         open.extend(node.children().into_iter().rev());
     }
     scans
+}
+
+/// True if splits of a plan share the run of a tensor plan. A split that runs again begins another run, and one that runs
+/// before others lets the pieces of these wait in memory.
+pub(super) fn shares_run(plan: &Arc<dyn ExecutionPlan>) -> Result<bool> {
+    plan.any(|node| Ok(node.downcast_ref::<TensorExec>().is_some_and(|scan| scan.splits() > 1)))
 }
 
 /// The physical node: rows in row-major order, in one partition or in splits of some rows each.

@@ -135,6 +135,12 @@ fn is_collected(call: &AggregateFunctionExpr) -> bool {
         && matches!(field.data_type(), DataType::Float64 | DataType::Timestamp(..))
 }
 
+/// True if no state of a group has all of its values, or all that are different.
+pub(super) fn has_small_states(aggregate: &AggregateExec) -> bool {
+    let mut calls = aggregate.aggr_expr().iter();
+    is_merged(aggregate) && calls.all(|call| !is_collected(call) && call.fun().name() != MODE)
+}
+
 /// True if the states of all groups fit into memory, as far as the number of rows is known.
 fn has_room(aggregate: &AggregateExec, context: &TaskContext) -> bool {
     let calls = aggregate.aggr_expr().iter().filter(|call| is_collected(call)).count();
@@ -164,10 +170,8 @@ async fn are_recurring(
     context: &Arc<TaskContext>,
 ) -> Result<bool> {
     let groups = seen.estimate().filter(|groups| *groups <= CACHED_GROUPS);
-    let has_small_states =
-        aggregate.aggr_expr().iter().all(|call| !is_collected(call) && call.fun().name() != MODE);
     let (Some(groups), Some(rows), true) =
-        (groups, known_rows(aggregate).get_value().copied(), has_small_states)
+        (groups, known_rows(aggregate).get_value().copied(), has_small_states(aggregate))
     else {
         return Ok(false);
     };

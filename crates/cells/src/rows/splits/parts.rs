@@ -16,10 +16,10 @@ mod waiting;
 
 pub(in crate::rows) use sorted::{PartBounds, SAMPLE_COLUMNS, Sample, Sampled, samples_of};
 
-use super::groups::{keys, over};
+use super::groups::{has_small_states, keys, over};
 use super::once::OnceExec;
 use super::replaced;
-use super::scatter::{Lists, Scatter, Scattered, has_few_keys, hash_at, scattered};
+use super::scatter::{Lists, Scatter, Scattered, has_few_keys, has_one_key, hash_at, scattered};
 use super::windows::WindowsExec;
 use crate::rows::IsStopped;
 use crate::rows::single::{after_input, only_input, properties, usual};
@@ -114,7 +114,12 @@ impl PartGroups {
         rows: Arc<dyn ExecutionPlan>,
         depth: usize,
     ) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        if bytes <= PART_BYTES || depth == DEPTH_MAX || has_few_keys(key_bits) {
+        // States with all values take the memory of the rows: those of one key at a time, if possible.
+        let has_few = match has_small_states(&self.aggregate) {
+            true => has_few_keys(key_bits),
+            false => has_one_key(key_bits),
+        };
+        if bytes <= PART_BYTES || depth == DEPTH_MAX || has_few {
             let plan = over(&self.aggregate, rows)?;
             let groups = plan.execute(0, self.context.clone())?.boxed();
             return Ok(if self.may_spill { groups } else { in_memory(plan, groups) });

@@ -69,6 +69,11 @@ pub(super) fn has_few_keys(key_bits: u64) -> bool {
     key_bits.count_ones() <= FEW_KEY_BITS
 }
 
+/// True if no scatter would divide the rows whose keys chose these bits, as far as the bits distinguish keys.
+pub(super) fn has_one_key(key_bits: u64) -> bool {
+    key_bits.count_ones() <= 1
+}
+
 impl Scatter {
     /// Rows with equal keys have one part.
     pub(super) fn by_keys(

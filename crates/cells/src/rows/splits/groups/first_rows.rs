@@ -9,6 +9,7 @@ use super::super::parts::STATE;
 use super::super::scatter::value_bytes;
 use super::evaluated;
 use crate::rows::single::{over, shown_by_name, usual};
+use crate::rows::table::shares_run;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::hash_utils::{RandomState, create_hashes};
 use datafusion::common::utils::memory::get_record_batch_memory_size;
@@ -30,8 +31,10 @@ const SAMPLE_BYTES: usize = 8 << 20;
 /// Groups are few if on average this many rows share one.
 const ROWS_OF_GROUP: usize = 4;
 
-/// Rows from the middle on that show whether groups recur. They are read twice.
+/// Rows from the middle on that show whether groups recur. They are read twice. Partitions of which a condition leaves few
+/// rows would be read one after the other.
 const LATER_ROWS: usize = 1 << 12;
+const LATER_PARTITIONS: usize = 4;
 
 /// If groups recur, later rows have this part of the expected number of known groups at least.
 const RECURRING_SHARE: usize = 2;
@@ -84,7 +87,8 @@ impl Seen {
         all.filter(|_| is_whole)
     }
 
-    /// True if rows of later partitions have about as many of these groups as they have if there are `groups` in all.
+    /// True if rows of later partitions have about as many of these groups as they have if there are `groups` in all; false
+    /// if they are few, or if their partitions cannot run again alone.
     pub(super) async fn recur(
         &self,
         groups: usize,
@@ -92,9 +96,12 @@ impl Seen {
         keys: &[Arc<dyn PhysicalExpr>],
         context: &Arc<TaskContext>,
     ) -> Result<bool> {
+        if shares_run(input)? {
+            return Ok(false);
+        }
         let partitions = input.output_partitioning().partition_count();
         let (mut rows, mut known) = (0, 0);
-        for partition in (partitions / 2).max(1)..partitions {
+        for partition in ((partitions / 2).max(1)..partitions).take(LATER_PARTITIONS) {
             let mut batches = input.execute(partition, context.clone())?;
             while rows < LATER_ROWS
                 && let Some(batch) = batches.try_next().await?
@@ -167,6 +174,8 @@ pub(super) async fn sampled(
         true if seen.rows < SAMPLE_ROWS => Groups::All,
         _ => Groups::Many,
     };
+    // How many rows a sample has that its bytes end depends on the ends of batches.
+    let seen = if bytes <= SAMPLE_BYTES { seen } else { Seen::default() };
     Ok((input, groups, seen))
 }
 

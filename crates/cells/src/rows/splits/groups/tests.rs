@@ -2,22 +2,46 @@
 //! Groups of a table of numbers, in splits. Expected values from DuckDB 2.0.
 
 use super::*;
-use crate::lift::session_state;
+use crate::lift::{ScanColumn, TensorScan, session_state};
 use crate::rows::guard::guarded;
 use crate::rows::physical::in_order;
 use crate::rows::splits::{RowsThreads, SplitSize, with_coded_groups, with_splits};
-use datafusion::arrow::array::{AsArray, Int64Array};
+use crate::rows::table::TensorTable;
+use crate::rows::{BoxError, Piece, RunTensor};
+use datafusion::arrow::array::{AsArray, Float64Array, Int64Array};
 use datafusion::arrow::compute::{cast, concat_batches};
-use datafusion::arrow::datatypes::{Float64Type, Int64Type};
+use datafusion::arrow::datatypes::{Field, Float64Type, Int64Type, Schema};
+use datafusion::catalog::TableProvider;
 use datafusion::datasource::MemTable;
 use datafusion::execution::SessionStateBuilder;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_plan::collect;
 use datafusion::prelude::SessionContext;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use tessera_planner::build::Builder;
+use tessera_planner::config::Config;
+use tessera_planner::optimize::Rooted;
+use tessera_planner::scalar::Scalar;
 
 /// The answer over a table with the column `id`, in splits of `split` rows.
 async fn answer(sql: &str, rows: i64, split: u64, threads: usize) -> RecordBatch {
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
+    let ids = RecordBatch::try_from_iter([("id", ids)]).unwrap();
+    let table = MemTable::try_new(ids.schema(), vec![vec![ids]]).unwrap();
+    answer_of(Arc::new(table), sql, split, threads).await
+}
+
+/// The answer over a table, in splits of `split` rows.
+async fn answer_of(
+    table: Arc<dyn TableProvider>,
+    sql: &str,
+    split: u64,
+    threads: usize,
+) -> RecordBatch {
     let state = session_state(1 << 30).unwrap();
     let config = state.config().clone().with_extension(Arc::new(RowsThreads(threads)));
     let environment = RuntimeEnvBuilder::new()
@@ -29,10 +53,7 @@ async fn answer(sql: &str, rows: i64, split: u64, threads: usize) -> RecordBatch
         .with_runtime_env(environment)
         .build();
     let context = SessionContext::new_with_state(in_order(&state));
-    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
-    let ids = RecordBatch::try_from_iter([("id", ids)]).unwrap();
-    let table = MemTable::try_new(ids.schema(), vec![vec![ids]]).unwrap();
-    context.register_table("t", Arc::new(table)).unwrap();
+    context.register_table("t", table).unwrap();
     let plan = context.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
     let plan = guarded(plan, None, None, 8192).unwrap();
     let plan = with_splits(plan, SplitSize::of(16 * split)).unwrap();
@@ -72,6 +93,84 @@ async fn groups_that_change_later_are_computed_in_parts() {
     assert_eq!(totals(&one), (40_022, 400_000, 79_999_800_000, 2_001_065_624_599_042));
     assert!(!integers(&one, 0).iter().zip(0..100).all(|(k, id)| *k == id * 7919 % 20_011));
     assert_eq!(one, answer(sql, 400_000, 200_000, 4).await);
+}
+
+/// Returns the same cells in each run.
+#[derive(Debug)]
+struct Counted {
+    cells: ArrayRef,
+    runs: AtomicUsize,
+}
+
+impl RunTensor for Counted {
+    fn run(&self, _: &TensorScan) -> BoxStream<'static, std::result::Result<Piece, BoxError>> {
+        self.runs.fetch_add(1, SeqCst);
+        stream::iter([Ok(Piece { root: 0, start: 0, cells: self.cells.clone() })]).boxed()
+    }
+}
+
+/// A tensor with the label `id` and the cells `v`.
+fn tensor(runner: &Arc<Counted>) -> Arc<dyn TableProvider> {
+    let rows = runner.cells.len();
+    let mut b = Builder::new(Config::default());
+    let one = b.constant(Scalar::f64(1.0)).unwrap();
+    let root = b.broadcast_to(one, &[rows as u64]).unwrap();
+    let values: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows as i64));
+    let fields = [("id", DataType::Int64), ("v", DataType::Float64)];
+    let fields = fields.map(|(name, kind)| Field::new(name, kind, false));
+    let scan = TensorScan {
+        name: "t".into(),
+        top: None,
+        schema: Arc::new(Schema::new(fields.to_vec())),
+        shape: vec![rows as u64],
+        columns: vec![ScanColumn::Label { axis: 0, values }, ScanColumn::Cells(0)],
+        origins: BTreeMap::new(),
+        presence: None,
+        rooted: Rooted { graph: b.graph, roots: vec![root] },
+        exploded: false,
+    };
+    Arc::new(TensorTable::new(scan, runner.clone(), Arc::new(AtomicU64::new(0))))
+}
+
+/// Splits of a tensor share a run: later ones cannot show whether groups recur.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_tensor_runs_once_for_its_groups() {
+    let sql = "SELECT v AS k, count(*) AS n, sum(id) AS s FROM t GROUP BY v";
+    let keys = (0..400_000).map(|id: i64| (id * 7919 % 20_011) as f64);
+    let cells: ArrayRef = Arc::new(Float64Array::from_iter_values(keys));
+    for threads in [1, 4] {
+        let runner = Arc::new(Counted { cells: cells.clone(), runs: AtomicUsize::new(0) });
+        let answer = answer_of(tensor(&runner), sql, 200_000, threads).await;
+        assert_eq!(totals(&answer), (20_011, 400_000, 79_999_800_000, 800_407_625_699_042));
+        assert_eq!(runner.runs.load(SeqCst), 1, "{threads} threads");
+    }
+}
+
+/// Parts of several keys, whose states do not wait in memory together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn large_parts_of_several_keys_with_large_states_are_grouped() {
+    let key = format!("'{}' || CAST(id % 20 AS VARCHAR)", "x".repeat(100));
+    let sql = format!(
+        "SELECT max(id % 20) AS k, count(DISTINCT id) AS n, median(CAST(id AS DOUBLE)) AS m FROM (SELECT id, {key} AS w FROM t) q GROUP BY w"
+    );
+    let one = answer(&sql, 400_000, 100_000, 1).await;
+    let (k, n) = (integers(&one, 0), integers(&one, 1));
+    assert_eq!((k.len(), k.iter().sum::<i64>()), (20, 190));
+    assert!(n.iter().all(|n| *n == 20_000), "{n:?}");
+    let medians = one.column(2).as_primitive::<Float64Type>().values().iter();
+    assert!(k.iter().zip(medians).all(|(k, m)| (k + 199_990) as f64 == *m), "{one:?}");
+    assert_eq!(one, answer(&sql, 400_000, 100_000, 4).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn random_keys_are_computed_once() {
+    let sql = "SELECT floor(random() * 100000) AS k, count(*) AS n FROM t GROUP BY 1";
+    for threads in [1, 4] {
+        let all = answer(sql, 400_000, 100_000, threads).await;
+        let (k, n) = (integers(&all, 0), integers(&all, 1));
+        let different: BTreeSet<i64> = k.iter().copied().collect();
+        assert_eq!((different.len(), n.iter().sum::<i64>()), (k.len(), 400_000));
+    }
 }
 
 /// One key with all rows, and one with nearly all.

@@ -24,6 +24,7 @@ use datafusion::common::hash_utils::{RandomState, create_hashes};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::joins::utils::JoinKeyComparator;
 use futures::stream::{self, BoxStream};
@@ -38,6 +39,9 @@ const ROWS_MIN: usize = 1 << 16;
 
 /// Rows that are hashed and scattered at a time.
 const UNIT_ROWS: usize = 1 << 16;
+
+/// Rows after which a thread checks whether it is to end: different keys with one hash are all compared.
+const CHECK_ROWS: usize = 1 << 10;
 
 /// A part has less than two megabytes for eight million rows.
 const PART_BITS: u32 = 6;
@@ -71,8 +75,14 @@ impl Lookup {
         }
         let tasks = Tasks { is_stopped, context };
         let rows = concatenated(&join.left().schema(), rows, tasks).await?;
-        let keys: Vec<_> = join.on().iter().map(|(key, _)| key.clone()).collect();
-        let keys = evaluated(&keys, &rows)?;
+        let exprs: Vec<_> = join.on().iter().map(|(key, _)| key.clone()).collect();
+        let keys = evaluated(&exprs, &rows)?;
+        // Columns are those of the rows.
+        let computed = exprs.iter().zip(&keys).filter(|(expr, _)| !expr.is::<Column>());
+        let bytes: usize = computed.map(|(_, key)| key.get_array_memory_size()).sum();
+        if memory.try_grow(bytes).is_err() {
+            return Ok(None);
+        }
         let filled = Filled::of(keys, join.null_equality(), &memory, tasks).await?;
         let Some(Filled { table, next }) = filled else { return Ok(None) };
         let firsts = Firsts::Hashed(table);
@@ -113,16 +123,22 @@ impl Tasks<'_> {
         let begin: Begin<T> = Box::new(move |at| {
             let (task, is_stopped) = (task.clone(), is_stopped.clone());
             let result = async move {
-                match is_stopped() {
-                    true => Err(DataFusionError::External(Box::new(Error::Cancelled))),
-                    false => task(at),
-                }
+                check(&is_stopped)?;
+                task(at)
             };
             stream::once(result).boxed()
         });
         // All results are retained, and their memory is reserved.
         let bounds = Bounds { bytes: 0, ..bounds("rows of a join", self.context) };
         in_order(count, begin, |_| 0, bounds)
+    }
+}
+
+/// Fails once the statement is stopped.
+fn check(is_stopped: &IsStopped) -> Result<()> {
+    match is_stopped() {
+        true => Err(DataFusionError::External(Box::new(Error::Cancelled))),
+        false => Ok(()),
     }
 }
 
@@ -291,11 +307,15 @@ impl Filling {
     }
 
     /// A part, and whether some of its rows have the same keys.
-    fn part(&self, part: usize) -> (Part, bool) {
+    fn part(&self, part: usize, is_stopped: &IsStopped) -> Result<(Part, bool)> {
         let mut filled = Part { slots: vec![0; self.count_slots(part)] };
-        let mut has_same = false;
+        let (mut has_same, mut rows) = (false, 0_usize);
         for unit in self.units.iter().rev() {
             for at in unit.places(part).rev() {
+                if rows.is_multiple_of(CHECK_ROWS) {
+                    check(is_stopped)?;
+                }
+                rows += 1;
                 let row = unit.rows[at];
                 let is_same = |first| self.comparator.is_equal(first, row as usize);
                 let next = filled.add(unit.hashes[at], row, is_same);
@@ -305,7 +325,7 @@ impl Filling {
                 }
             }
         }
-        (filled, has_same)
+        Ok((filled, has_same))
     }
 }
 
@@ -340,8 +360,8 @@ impl Filled {
         if memory.try_grow(slots * size_of::<u64>()).is_err() {
             return Ok(None);
         }
-        let filled = filling.clone();
-        let parts = tasks.each(PARTS, move |part| Ok(filled.part(part)));
+        let (filled, is_stopped) = (filling.clone(), tasks.is_stopped.clone());
+        let parts = tasks.each(PARTS, move |part| filled.part(part, &is_stopped));
         let parts: Vec<(Part, bool)> = parts.try_collect().await?;
         let next = match parts.iter().any(|(_, has_same)| *has_same) {
             true => filling.next.iter().map(|next| next.load(Relaxed)).collect(),

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 use super::*;
-use datafusion::arrow::array::{ArrayRef, Int64Array};
+use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray};
 use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::physical_expr::expressions::col;
 
@@ -42,6 +42,28 @@ fn groups_in_order_are_taken_to_be_many() {
     assert_eq!((few.estimate(), few.count()), (None, 2));
 }
 
+/// The bytes of these rows end the sample within its last rows, or not at all if a batch has them all.
+#[tokio::test]
+async fn the_ends_of_batches_decide_nothing() {
+    let rows = SAMPLE_ROWS + 1000;
+    let keys: ArrayRef =
+        Arc::new(Int64Array::from_iter_values((0..rows as i64).map(|i| i % 25_000)));
+    let text = "x".repeat(110);
+    let texts: ArrayRef = Arc::new(StringArray::from_iter_values((0..rows).map(|_| &text)));
+    let all = RecordBatch::try_from_iter([("k", keys), ("s", texts)]).unwrap();
+    let keys = [col("k", &all.schema()).unwrap()];
+    assert!(value_bytes(&all.slice(0, SAMPLE_ROWS)) > SAMPLE_BYTES);
+    for size in [rows, 8192, 5000, 7] {
+        let batches = (0..rows).step_by(size).map(|from| all.slice(from, size.min(rows - from)));
+        let batches: Vec<RecordBatch> = batches.collect();
+        let input = MemorySourceConfig::try_new_exec(&[batches], all.schema(), None).unwrap();
+        let input: Arc<dyn ExecutionPlan> = input;
+        let context = Arc::new(TaskContext::default());
+        let (_, groups, seen) = sampled(&input, &keys, &context).await.unwrap();
+        assert_eq!((groups, seen.estimate()), (Groups::Many, None), "batches of {size} rows");
+    }
+}
+
 #[tokio::test]
 async fn later_rows_show_whether_groups_recur() {
     let batch = |from: i64, rows: i64| {
@@ -67,6 +89,8 @@ async fn later_rows_show_whether_groups_recur() {
         // Partitions without rows, and too few rows.
         (vec![vec![], vec![], vec![batch(0, 1000)], vec![batch(0, 3096)]], 20_000, true),
         (vec![vec![batch(0, 4000)]], 20_000, false),
+        // Partitions with few rows each.
+        ((0..20).map(|_| vec![batch(0, 1000)]).collect(), 20_000, false),
     ] {
         let partitions: Vec<Vec<RecordBatch>> =
             std::iter::once(first.clone()).chain(later).collect();

@@ -7,7 +7,6 @@ use datafusion::datasource::memory::MemorySourceConfig;
 use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::joins::PartitionMode;
 use datafusion::prelude::SessionConfig;
 use std::collections::HashMap;
@@ -186,7 +185,9 @@ async fn memory_is_reserved_or_the_table_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_table_ends_when_its_statement_does() {
     let (keys, nulls) = (columns(&first_side()), NullEquality::NullEqualsNothing);
-    for (threads, most) in [(1, 0), (1, 9), (8, 0), (8, 9)] {
+    // A task checks it before it begins, and that of a part while it runs, too.
+    let tasks = (FIRST as usize).div_ceil(UNIT_ROWS) + PARTS;
+    for (threads, most) in [(1, 0), (1, 9), (1, tasks), (8, 0), (8, 9), (8, tasks)] {
         let calls = AtomicUsize::new(0);
         let is_stopped: IsStopped = Arc::new(move || calls.fetch_add(1, SeqCst) >= most);
         let pool = pool(MUCH);

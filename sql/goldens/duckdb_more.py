@@ -67,9 +67,14 @@ same("SELECT i, s ^@ 'a' AS a, 'a1' ^@ s AS b, s || 'x' ^@ 'a1x' AS c FROM t WHE
 same("SELECT i, ({'a': i, 'b': k}::struct(a double, b text)).b || 'x' AS a, ({'b': i}::struct(a int, b bigint)).a AS b, (CAST({'a': k + 1} AS struct(a double))).a AS c FROM t ORDER BY i")
 same("SELECT s, count(*) FILTER (k > 1) AS a, sum(i) FILTER (WHERE x > 0) AS b, max(k) FILTER (s = 'a1' OR x IS NULL) AS c FROM t GROUP BY s ORDER BY s NULLS LAST")
 same("SELECT i, count(*) FILTER (k > 2) OVER (ORDER BY i) AS a FROM t ORDER BY i")
+same("SELECT a, count(*) FILTER (a > 0) AS n FROM range(2) filter (a) GROUP BY a ORDER BY a")
+same("SELECT filter.a, q.b FROM range(2) r JOIN range(2) filter(a) ON true, range(1) q(b) WHERE filter.a > 0")
+same("SELECT max(filter) FILTER (filter < 5) AS a FROM (SELECT i AS filter FROM t) filter (filter)")
 same("SELECT i, (CASE WHEN i > 4 THEN {'a': k} END::struct(a int, b text)).a AS a FROM t ORDER BY i")
 f.error("SELECT {'a': i}::struct(b int) FROM t", "type_error: the struct has no field of the type: it has `a`, and the type `b`")
 f.error("SELECT i::struct(b int) FROM t", "type_error: cannot convert int64 to struct")
+f.error("SELECT {'a': i, 'b': k}::struct(a int, B int) FROM t", "type_error: the struct has the field `b`, and the type `B`")
+f.error("SELECT {'a': {'c': i}}::struct(a struct(d int)) FROM t", "type_error: the struct has no field of the type: it has `c`, and the type `d`")
 f.error("SELECT xor(s, 1) FROM t", "type_error: `xor` is not defined for text and int64")
 f.error("SELECT bit_count(x) FROM t", "type_error: `bit_count` takes an integer, not")
 
@@ -78,6 +83,11 @@ same("SELECT s, sum(k) AS k FROM t GROUP BY s HAVING k > 3 ORDER BY s NULLS LAST
 same("SELECT s, max(k) AS k, min(k) AS m FROM t GROUP BY s HAVING k > m OR sum(k) = 2 ORDER BY s")
 same("SELECT s, -k AS k, count(*) AS i FROM t GROUP BY s, k HAVING k > 3 AND i = 1 ORDER BY s")
 same("SELECT sum(x) AS x FROM t HAVING x > 1")
+f.note("Keys keep their names, also in parentheses, by an alias, and with GROUP BY ALL.")
+for keys, item in [("k", "k"), ("(s), (k)", "k"), ("j", "k AS j"), ("1", "k AS j"), ("ALL", "k"), ("ROLLUP (j)", "k AS j")]:
+    same(f"SELECT {item}, count(*) AS k FROM t GROUP BY {keys} HAVING k > 3 ORDER BY ALL")
+same("SELECT k % 2 AS j, count(*) AS k FROM t GROUP BY j HAVING k > 2")
+same("SELECT k + 1 AS j, count(*) AS k FROM t GROUP BY ALL HAVING k = 1 ORDER BY ALL")
 
 f.note("Samples.")
 same("SELECT count(*) AS n FROM t TABLESAMPLE 100%")

@@ -63,7 +63,18 @@ fn lacks_where(tokens: &[TokenWithSpan], at: usize, last: Option<usize>, is_from
     is_word(token(filter), "FILTER")
         && *token(end) == Token::RParen
         && matches!(token(name), Token::Word(_))
-        && !is_from
+        && !(is_from && holds_names(tokens, at + 1))
         && *token(at + 1) != Token::RParen
         && !is_keyword(token(at + 1), Keyword::WHERE)
+}
+
+/// True for names with commas between them and a closing parenthesis behind them.
+fn holds_names(tokens: &[TokenWithSpan], start: usize) -> bool {
+    for pair in tokens[start..].chunks_exact(2) {
+        match (&pair[0].token, &pair[1].token) {
+            (Token::Word(_), Token::Comma) => {}
+            (name, end) => return matches!((name, end), (Token::Word(_), Token::RParen)),
+        }
+    }
+    false
 }

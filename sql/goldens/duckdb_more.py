@@ -61,6 +61,10 @@ f.error("SELECT max(x, k) FROM t", "plan_error: `max.x, n.` takes a constant n")
 f.error("SELECT max(k, x) FROM t", "type_error: `max.x, n.` takes an integer n, not")
 f.error("SELECT s, arg_min(i, x, k) OVER (ORDER BY i) AS a FROM t", "plan_error: `arg_min.x, y, n.` takes a constant n")
 
+f.note("The first and the last percentile: NaN is the greatest value.")
+same("SELECT k % 2 AS g, quantile_cont(y, 0) AS a, CASE WHEN isnan(quantile_cont(y, 1)) THEN 1 ELSE 0 END AS b, quantile_cont(y, 0.5) AS c, quantile_cont(k, 1) AS d FROM (SELECT k, CASE WHEN k = 3 THEN 'nan'::double ELSE x END AS y FROM t) GROUP BY g ORDER BY g")
+same("SELECT quantile_cont(y, 0) AS a, CASE WHEN isnan(quantile_cont(y, 1)) THEN 1 ELSE 0 END AS b, quantile_cont(k, 0) AS c FROM (SELECT k, CASE WHEN k = 3 THEN 'nan'::double ELSE x END AS y FROM t)")
+
 f.note("Bits, prefixes of texts, types of structs, filters without WHERE.")
 same("SELECT i, xor(i, k) AS a, xor(i, -3) AS b, bit_count(i) AS c, bit_count(255::utinyint) AS d, bit_count((i - 6)::smallint) AS e FROM t ORDER BY i")
 same("SELECT i, s ^@ 'a' AS a, 'a1' ^@ s AS b, s || 'x' ^@ 'a1x' AS c FROM t WHERE NOT s ^@ 'b' OR s IS NULL ORDER BY i")

@@ -414,6 +414,10 @@ mod tests {
                 "SELECT sum ( a ) WITHIN GROUP ( ORDER BY b ) FILTER ( WHERE a > 0 ) FROM ( SELECT * FROM t ) filter ( a )",
             ),
             (
+                "SELECT extract(year FROM max(b) FILTER (b > 1)), max(a) FILTER (a) FROM t JOIN range(3) filter (a) ON b, f(x) filter (a, b) WHERE c IS DISTINCT FROM max(a) FILTER (a)",
+                "SELECT extract ( year FROM max ( b ) FILTER ( WHERE b > 1 ) ) , max ( a ) FILTER ( WHERE a ) FROM t JOIN range ( 3 ) filter ( a ) ON b , f ( x ) filter ( a , b ) WHERE c IS DISTINCT FROM max ( a ) FILTER ( WHERE a )",
+            ),
+            (
                 "PIVOT t ON k IN ('a') USING sum(v) AS s, max(w) GROUP BY g ORDER BY g",
                 "SELECT * FROM t PIVOT ( sum ( v ) AS s , max ( w ) FOR k IN ( 'a' ) DEFAULT ON NULL ( [__keys] ( g ) ) ) ORDER BY g",
             ),

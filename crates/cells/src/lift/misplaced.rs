@@ -6,7 +6,7 @@
 //! DISTINCT.
 
 use crate::walk::{Walk, WalkPlan};
-use arrow::datatypes::{DataType, Fields};
+use arrow::datatypes::{DataType, FieldRef, Fields};
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
@@ -203,7 +203,26 @@ fn of_struct(of: &DataType, to: &Fields) -> Option<Error> {
             );
         }
     };
-    if to.iter().any(|field| own.find(field.name()).is_some()) {
+    let mut has_one = false;
+    for field in to {
+        if let Some((_, found)) = own.find(field.name()) {
+            has_one = true;
+            let inner = match field.data_type() {
+                DataType::Struct(inner) => of_struct(found.data_type(), inner),
+                _ => None,
+            };
+            if inner.is_some() {
+                return inner;
+            }
+        } else if let Some(other) = in_other_case(own, field.name()) {
+            let (name, other) = (field.name(), other.name());
+            let message = format!("the struct has the field `{other}`, and the type `{name}`");
+            return Some(Error::cells("type_error", message, None).with_hint(format!(
+                "fields are matched by name, in the same case: write `{other}` in the type"
+            )));
+        }
+    }
+    if has_one {
         return None;
     }
     let names = |fields: &Fields| {
@@ -219,6 +238,11 @@ fn of_struct(of: &DataType, to: &Fields) -> Option<Error> {
         Error::cells("type_error", message, None)
             .with_hint("fields are matched by name; `struct_pack(b := x.a)` renames one"),
     )
+}
+
+/// The field with a name in other letters, large or small.
+fn in_other_case<'a>(fields: &'a Fields, name: &str) -> Option<&'a FieldRef> {
+    fields.iter().find(|field| field.name().to_lowercase() == name.to_lowercase())
 }
 
 fn has_distinct_pairs(call: &Expr) -> bool {

@@ -323,6 +323,7 @@ mod tests {
             ("a,t\n1,2020-01-01 00:15\n2,2020-01-02", "a Int64, t Timestamp(s)"),
             ("t\n2020-01-01 00:15\nnoon\n", "t Utf8"),
             ("t\n2020-01-01 00:60\n", "t Utf8"),
+            ("t\n2020-02-30 00:15\n", "t Utf8"),
             ("t\nat 2020-01-01 00:15\n", "t Utf8"),
         ] {
             assert_eq!(columns(text, 9).await.unwrap(), want, "{text}");

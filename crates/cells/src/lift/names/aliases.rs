@@ -151,12 +151,11 @@ fn replace_in_having(
     written: &mut Written,
 ) -> Result<(), Error> {
     let Some(condition) = &select.having else { return Ok(()) };
-    let keys = keys(&select.group_by, &select.projection);
     let mut known: BTreeMap<String, Expr> = BTreeMap::new();
     for item in &select.projection {
         let SelectItem::ExprWithAlias { expr, alias } = item else { continue };
-        let name = alias.value.to_lowercase();
-        if !keys.contains(&name) && is_of_groups(expr) {
+        if is_of_groups(expr) {
+            let name = alias.value.to_lowercase();
             known.entry(name).or_insert_with(|| Expr::Nested(Box::new(expr.clone())));
         }
     }
@@ -165,7 +164,8 @@ fn replace_in_having(
         return Ok(());
     }
     let Some(columns) = columns(select) else { return Ok(()) };
-    known.retain(|name, _| columns.contains(name));
+    let keys = keys(&select.group_by, &select.projection, &columns);
+    known.retain(|name, _| columns.contains(name) && !keys.contains(name));
     let size = |name: &String| {
         let expr = known.get(&name.to_lowercase())?;
         Some((name.clone(), Parts::of(expr, &BTreeMap::new())))
@@ -178,35 +178,53 @@ fn replace_in_having(
     Ok(())
 }
 
-/// The names of the columns that are keys of groups, in lower case.
-fn keys(group_by: &GroupByExpr, items: &[SelectItem]) -> BTreeSet<String> {
-    let GroupByExpr::Expressions(keys, _) = group_by else { return BTreeSet::new() };
+/// The names of the columns that are keys of groups, in lower case; `columns` has those of the relations.
+fn keys(
+    group_by: &GroupByExpr,
+    items: &[SelectItem],
+    columns: &BTreeSet<String>,
+) -> BTreeSet<String> {
+    let GroupByExpr::Expressions(keys, _) = group_by else {
+        // `GROUP BY ALL` has the items without aggregates.
+        return items.iter().filter_map(|item| name(expr_of(item)?.0)).collect();
+    };
     let all = keys.iter().flat_map(|key| match key {
         Expr::Rollup(sets) | Expr::Cube(sets) | Expr::GroupingSets(sets) => {
             sets.iter().flatten().collect::<Vec<_>>()
         }
         key => vec![key],
     });
-    all.filter_map(|key| column(key, items)).collect()
+    all.filter_map(|key| column(key, items, columns)).collect()
 }
 
-/// The column that a key is, perhaps by the number of an item.
-fn column(key: &Expr, items: &[SelectItem]) -> Option<String> {
-    let name = match key {
-        Expr::Identifier(name) => name,
-        Expr::CompoundIdentifier(parts) => parts.last()?,
-        Expr::Value(number) => {
-            let Value::Number(text, _) = &number.value else { return None };
-            let item = items.get(text.parse::<usize>().ok()?.checked_sub(1)?)?;
-            match expr_of(item)?.0 {
-                Expr::Identifier(name) => name,
-                Expr::CompoundIdentifier(parts) => parts.last()?,
-                _ => return None,
-            }
+/// The column that a key is, perhaps by the number or the alias of an item.
+fn column(key: &Expr, items: &[SelectItem], columns: &BTreeSet<String>) -> Option<String> {
+    if let Expr::Value(number) = key {
+        let Value::Number(text, _) = &number.value else { return None };
+        let item = items.get(text.parse::<usize>().ok()?.checked_sub(1)?)?;
+        return name(expr_of(item)?.0);
+    }
+    let found = name(key)?;
+    if columns.contains(&found) {
+        return Some(found);
+    }
+    let of_alias = items.iter().find_map(|item| match item {
+        SelectItem::ExprWithAlias { expr, alias } if alias.value.to_lowercase() == found => {
+            Some(expr)
         }
-        _ => return None,
-    };
-    Some(name.value.to_lowercase())
+        _ => None,
+    });
+    name(of_alias?)
+}
+
+/// The name of a column, in lower case; `None` for other expressions.
+fn name(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Identifier(name) => Some(name.value.to_lowercase()),
+        Expr::CompoundIdentifier(parts) => Some(parts.last()?.value.to_lowercase()),
+        Expr::Nested(inner) => name(inner),
+        _ => None,
+    }
 }
 
 /// True for an expression over aggregates, without functions with OVER.

@@ -9,7 +9,7 @@ use arrow::error::ArrowError;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// True for a date, an hour and a minute.
+/// True for a day of the calendar, an hour and a minute.
 pub(crate) fn is_of_minutes(text: &[u8]) -> bool {
     const SHAPE: &[u8; 16] = b"dddd-dd-dd dd:dd";
     let fits = |(byte, shape): (&u8, &u8)| match shape {
@@ -19,8 +19,25 @@ pub(crate) fn is_of_minutes(text: &[u8]) -> bool {
     };
     text.len() == SHAPE.len()
         && text.iter().zip(SHAPE).all(fits)
+        && is_date(&text[..10])
         && text[11..13] < b"24"[..]
         && text[14..16] < b"60"[..]
+}
+
+/// True if the month of a year has such a day, such as `2020-02-29`.
+fn is_date(digits: &[u8]) -> bool {
+    let number = |range: std::ops::Range<usize>| {
+        digits[range].iter().fold(0u32, |number, digit| number * 10 + u32::from(digit - b'0'))
+    };
+    let (year, month, day) = (number(0..4), number(5..7), number(8..10));
+    let is_leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let days = match month {
+        2 => 28 + u32::from(is_leap),
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => 0,
+    };
+    (1..=days).contains(&day)
 }
 
 fn is_moment(field: &Field) -> bool {
@@ -108,6 +125,14 @@ mod tests {
         for (text, is) in [
             ("2020-01-01 00:15", true),
             ("2020-01-01T23:59", true),
+            ("2020-02-29 00:15", true),
+            ("2000-02-29 00:15", true),
+            ("1900-02-29 00:15", false),
+            ("2020-02-30 00:15", false),
+            ("2020-04-31 00:15", false),
+            ("2020-13-01 00:15", false),
+            ("2020-00-01 00:15", false),
+            ("2020-01-00 00:15", false),
             ("2020-01-01 24:00", false),
             ("2020-01-01 00:60", false),
             ("2020-01-01 00:1x", false),

@@ -121,15 +121,17 @@ async fn keys_are_read_as_dictionaries() {
         ("SELECT wide, count(*) FROM t GROUP BY wide", &[]),
     ];
     for (sql, want) in cases {
-        let plan = context.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
-        let plan = guarded(plan, None, None, 512).unwrap();
-        let plan = with_splits(plan, SplitSize::of(4 << 10)).unwrap();
-        let new = with_dictionaries(plan.clone(), &*ends).unwrap();
-        let [plan, new] = [plan, new].map(|plan| with_coded_groups(plan).unwrap());
-        assert_eq!(dictionaries(&new), want, "{sql}");
-        assert_eq!(new.schema(), plan.schema(), "{sql}");
         let mut answers = Vec::new();
-        for plan in [plan, new] {
+        for reads in [false, true] {
+            // Anew for each of them: a sort fills the filters of its plan.
+            let plan = context.sql(sql).await.unwrap().create_physical_plan().await.unwrap();
+            let plan = guarded(plan, None, None, 512).unwrap();
+            let mut plan = with_splits(plan, SplitSize::of(4 << 10)).unwrap();
+            if reads {
+                plan = with_dictionaries(plan, &*ends).unwrap();
+                assert_eq!(dictionaries(&plan), want, "{sql}");
+            }
+            let plan = with_coded_groups(plan).unwrap();
             let batches = collect(plan.clone(), context.task_ctx()).await.unwrap();
             answers.push(concat_batches(&plan.schema(), &batches).unwrap());
         }

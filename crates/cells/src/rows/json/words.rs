@@ -57,7 +57,11 @@ impl Words {
             false => [std::mem::take(&mut self.held).as_slice(), &part].concat().into(),
         };
         let begun = |word: &&[u8]| (1..word.len()).rev().find(|n| part.ends_with(&word[..*n]));
-        let begun = WORDS.iter().filter_map(begun).max().unwrap_or(0);
+        // The last N of NaN begins no other word.
+        let begun = match WORDS.iter().any(|word| part.ends_with(word)) {
+            true => 0,
+            false => WORDS.iter().filter_map(begun).max().unwrap_or(0),
+        };
         let (part, held) = (part.slice(..part.len() - begun), &part[part.len() - begun..]);
         self.held.extend_from_slice(held);
         if !has_word(&part) {

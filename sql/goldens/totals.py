@@ -59,6 +59,8 @@ same("SELECT k IN (1, 2) AS a, s || '!' AS b, grouping(k IN (1, 2)) AS g, groupi
 same("SELECT c::double AS a, i % 3 = 1 AS b, grouping(c::double, i % 3 = 1) AS g, grouping(c::double) + 10 AS h, max(y) AS t FROM n GROUP BY GROUPING SETS ((c::double), (i % 3 = 1), (c::double)) ORDER BY g, a NULLS LAST, b")
 same("SELECT c::text AS a, grouping(c::text) AS g, count(*) AS n FROM n GROUP BY c::text ORDER BY a NULLS LAST")
 same("SELECT k, m::text AS a, grouping(k, m::text) AS g, count(*) AS n FROM n WHERE k < 2 GROUP BY GROUPING SETS ((k, m::text)) ORDER BY k, a")
+same("SELECT length(s) AS a, grouping(length(s)) AS g, grouping(k, length(s)) AS h, count(*) AS n FROM n WHERE k < 2 GROUP BY ROLLUP (k, length(s)) ORDER BY h, n, a")
+same("SELECT char_length(s) AS a, grouping(char_length(s)) AS g, count(*) AS n FROM n GROUP BY char_length(s)")
 same("SELECT a, max(g) AS g FROM (SELECT m::text AS a, grouping(m::text) AS g, rank() OVER (PARTITION BY grouping(m::text) ORDER BY sum(i)) AS r FROM n GROUP BY ROLLUP (m::text)) q WHERE r < 3 GROUP BY a ORDER BY a NULLS LAST")
 
 f.note("Grouping sets of literals and of equal columns: groups of smaller sets have NULL there.")

@@ -78,8 +78,16 @@ fn one(aggregate: Aggregate, names: &mut usize) -> Result<Transformed<LogicalPla
         })],
         (plain, None) => all(plain),
     };
+    // The key `length(s)` is `len(s)` with an alias.
+    let key_of = |argument: &Expr| {
+        let plain = bare(argument);
+        let exact = known.iter().find(|(e, _)| e == argument || e == plain);
+        let found = exact.or_else(|| known.iter().find(|(e, _)| bare(e) == plain));
+        let found = found.map(|(_, column)| column);
+        found.or_else(|| groups.iter().find(|e| bare(e) == plain)).unwrap_or(plain).clone()
+    };
     let has_grouping = aggregate.aggr_expr.iter().any(|call| grouping(call).is_some());
-    let calls = aggregate.aggr_expr.into_iter().map(|call| of_keys(call, &named)).collect();
+    let calls = aggregate.aggr_expr.into_iter().map(|call| of_keys(call, &key_of)).collect();
     let input = match known.is_empty() {
         true => aggregate.input,
         false => Arc::new(LogicalPlan::Projection(Projection::try_new(exprs, aggregate.input)?)),
@@ -108,14 +116,14 @@ fn grouping(call: &Expr) -> Option<&[Expr]> {
 }
 
 /// `grouping` of the new columns; other calls stay the same.
-fn of_keys(call: Expr, named: &dyn Fn(&Expr) -> Expr) -> Expr {
+fn of_keys(call: Expr, key_of: &dyn Fn(&Expr) -> Expr) -> Expr {
     match call {
         Expr::Alias(mut alias) => {
-            *alias.expr = of_keys(*alias.expr, named);
+            *alias.expr = of_keys(*alias.expr, key_of);
             Expr::Alias(alias)
         }
         Expr::AggregateFunction(mut f) if f.func.name() == "grouping" => {
-            f.params.args = f.params.args.iter().map(|key| named(bare(key))).collect();
+            f.params.args = f.params.args.iter().map(key_of).collect();
             Expr::AggregateFunction(f)
         }
         other => other,

@@ -49,7 +49,7 @@ STATEMENTS = {
     "quantile": "SELECT region, quantile_cont(y, 0.9) FROM t GROUP BY region ORDER BY 1",
     "stddev, corr": "SELECT k, stddev(x), corr(x, y), var_pop(y) FROM t GROUP BY k ORDER BY k",
     "FILTER": "SELECT k, count(*) FILTER (WHERE x > 50), sum(y) FILTER (WHERE region = 'north') FROM t GROUP BY k ORDER BY k",
-    "arg_max": "SELECT region, arg_max(i, y) FROM t GROUP BY region ORDER BY 1",
+    "arg_max": "SELECT region, arg_max(i, y + i * 1e-9) FROM t GROUP BY region ORDER BY 1",
     "string_agg": "SELECT k, length(string_agg(region, ',')) FROM t WHERE i < 2000000 GROUP BY k ORDER BY k LIMIT 5",
     "part of a text": "SELECT substr(name, 1, 6) AS p, count(*) FROM t GROUP BY p ORDER BY p LIMIT 5",
     "HAVING": "SELECT count(*) FROM (SELECT name, count(*) FROM t GROUP BY name HAVING count(*) > 12) q",

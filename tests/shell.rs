@@ -26,7 +26,7 @@ fn tab_completes_by_context() {
     t.keys(&key::RIGHT.repeat(7)).keys("gu").until(key::TAB, "SELECT gust FROM");
     t.keys(key::CTRL_C).prompt();
     t.keys(&format!("SELECT  FROM {AIR}")).keys(key::CTRL_A).keys(&key::RIGHT.repeat(7));
-    t.keys("mean(gust, sk").until(key::TAB, "mean(gust, skipna => ");
+    t.keys("mean(gust, ski").until(key::TAB, "mean(gust, skipna => ");
     t.keys("true, axis => 'ti").until(key::TAB, "axis => 'time'");
     t.keys(key::CTRL_C).prompt();
     t.keys(".mode nd").keys(key::TAB).sees(".mode ndjson");
